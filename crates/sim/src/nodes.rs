@@ -81,7 +81,7 @@ pub fn sweeping() -> SharedSweepOptions {
 pub fn sweep(repository: &Repository) -> Result<Vec<SharedSweepReport>> {
     let nodes = repository.nodes().iter();
     let reports: Vec<Result<SharedSweepReport>> =
-        nodes.map(|node| repository.sweep_node(node.number, &sweeping())).collect();
+        nodes.map(|node| repository.sweep_store(node.number, &sweeping())).collect();
     reports.into_iter().collect()
 }
 
@@ -120,7 +120,7 @@ pub fn go_on(stage: &Stage, repository: &Repository) -> Result<()> {
 /// backup's reservation stays, and there are no containers but those that the head names.
 pub fn waste_nothing(stage: &Stage, repository: &Repository) -> Result<()> {
     for node in repository.nodes() {
-        let report = repository.sweep_node(node.number, &sweeping())?;
+        let report = repository.sweep_store(node.number, &sweeping())?;
         let reclaimed = &report.reclaimed;
         let found = report.condemned_slots + report.dead_slots;
         if found + reclaimed.dead_slots_left + reclaimed.removed_objects > 0 {

@@ -28,8 +28,9 @@ use super::{Node, Nodes};
 use crate::container::ContainerWriter;
 use crate::pipeline::Pipeline;
 
-/// Container numbers that are reserved at a time.
-const RESERVED: u32 = 64;
+/// Container numbers that a backup reserves first, and then at most: it doubles them each time.
+const RESERVED_FIRST: u32 = 4;
+const RESERVED_MAX: u32 = 64;
 /// Chunks after which a backup registers what it has written: their records take 8 MiB.
 const RECORDS_MAX: usize = 1 << 18;
 /// Number of runs of an index from which on new ones are merged with the smallest.
@@ -55,6 +56,8 @@ struct Writing {
     containers: ContainerWriter,
     /// Behind the last reserved number.
     end: u32,
+    /// How many numbers were reserved.
+    reserved: u32,
     placed: Vec<Record>,
     applications: Vec<u16>,
 }
@@ -104,6 +107,8 @@ impl NodeWriters {
                 || it.placed.len() >= RECORDS_MAX
         };
         let full = writing.take_if(is_full);
+        let doubled = |full: &Writing| full.reserved.saturating_mul(2).min(RESERVED_MAX);
+        let more = full.as_ref().map_or(RESERVED_FIRST, doubled);
         if full.is_some() || writing.is_none() {
             let written = match full {
                 Some(mut full) => {
@@ -114,7 +119,7 @@ impl NodeWriters {
                 None => None,
             };
             let own = (self.session, self.series);
-            let reserved = match commit(repository, lease, &node, own, written.as_ref(), true) {
+            let reserved = match commit(repository, lease, &node, own, written.as_ref(), more) {
                 Err(error) if error.kind() == ErrorKind::Busy && written.is_none() => {
                     let consequence = format!("{} is not written to", node.shown);
                     repository.warn(Warning::after(&error, &consequence));
@@ -132,7 +137,7 @@ impl NodeWriters {
             let containers =
                 ContainerWriter::new(objects, store, &self.config, (first, tag), uploads)?;
             let (placed, applications) = (Vec::new(), Vec::new());
-            *writing = Some(Writing { containers, end, placed, applications });
+            *writing = Some(Writing { containers, end, reserved: more, placed, applications });
         }
         let Some(writing) = writing else { return Ok(None) };
         writing.containers.set_large_frames(is_large);
@@ -160,7 +165,7 @@ impl NodeWriters {
         for (node, writing) in self.nodes.into_values() {
             let Some(writing) = writing else { continue };
             let written = writing.finish()?;
-            commit(repository, lease, &node, own, Some(&written), false)?;
+            commit(repository, lease, &node, own, Some(&written), 0)?;
         }
         Ok(())
     }
@@ -194,7 +199,7 @@ impl Records for Placed<'_> {
     }
 }
 
-/// Changes the node's head: registers what was written, and reserves numbers if there is more.
+/// Changes the node's head: registers what was written, and reserves `more` numbers.
 ///
 /// Other backups commit meanwhile, so it is tried again. What a failed try has written of the index
 /// is not used again: a sweep may have found that nothing names it, and removed it.
@@ -204,7 +209,7 @@ fn commit(
     node: &Node,
     (session, series): ([u8; 16], SeriesId),
     written: Option<&Written>,
-    is_more: bool,
+    more: u32,
 ) -> Result<Option<StoreWriter>> {
     let env = &repository.objects.context.env;
     let (mut tries, mut waited_ns) = (0, 0);
@@ -223,7 +228,7 @@ fn commit(
                 // What an earlier try has reserved, whose answer was lost, is not used.
                 (None, _) => {}
             }
-            let reserved = is_more.then(|| reserve_in(&mut edit.head, session, series));
+            let reserved = (more > 0).then(|| reserve_in(&mut edit.head, (session, series), more));
             let reserved = reserved.transpose()?;
             edit.commit()?;
             Ok(reserved)
@@ -266,9 +271,13 @@ fn is_gone(node: &Node) -> Error {
     Error::new(ErrorKind::Conflict, message)
 }
 
-fn reserve_in(head: &mut Head, session: [u8; 16], series: SeriesId) -> Result<StoreWriter> {
+fn reserve_in(
+    head: &mut Head,
+    (session, series): ([u8; 16], SeriesId),
+    count: u32,
+) -> Result<StoreWriter> {
     let first = head.next_container;
-    let end = first.checked_add(RESERVED).ok_or_else(|| {
+    let end = first.checked_add(count).ok_or_else(|| {
         Error::invalid("a storage node has used all 2^32 container numbers; add another node")
     })?;
     head.next_container = end;

@@ -125,7 +125,7 @@ impl Repository {
         let is_own = |place: &str| !list.copies.iter().any(|copy| copy == place);
         let is_known = list.locations().iter().any(|known| *known == location);
         // It may be filled for others: a node's place lacks what another one needs.
-        let is_of_group = group.locations(&mut list.clone()).iter().any(|known| known == location);
+        let is_of_group = group.locations(&mut list.clone())?.iter().any(|known| known == location);
         let is_continued = (is_of_group && list.filling.iter().any(|filling| filling == location))
             || (is_shared
                 && is_moving(&list)

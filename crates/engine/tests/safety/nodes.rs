@@ -2,9 +2,13 @@
 //! is committed stays whole.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use silt_format::names::Numbered;
 use silt_format::{ErrorKind, KdfCost, KeyLabel, Level, Result};
-use silt_storage::{Key, MemoryStorage, Storage, list_all};
+use silt_storage::{
+    Fault, FaultStorage, Key, MemoryStorage, Operation, OperationKind, Storage, list_all,
+};
 use siltstone::{
     Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, Protection, Repository,
     SharedSweepOptions, SharedSweepReport,
@@ -185,6 +189,91 @@ fn a_backup_that_slept_through_a_sweep_of_its_nodes_cannot_commit() {
     kit::backup(&awake, "a", &image).unwrap();
     assert_restores(&awake, "a", &image);
     assert!(check(&awake).damage.is_empty());
+}
+
+/// A place that was interrupted while it was filled for one node lacks what another one has.
+#[test]
+fn a_node_is_not_moved_to_a_place_that_is_filled_for_another() {
+    let (storage, world, repository) = with_nodes(&["one", "two"]);
+    let image = kit::image(1, 3000);
+    kit::backup(&repository, "a", &image).unwrap();
+    let whole: Arc<dyn Storage> = storage.clone();
+    let fails = |operation: &Operation, _: u64| {
+        let name = operation.keys().first().map_or("", Key::as_str);
+        let is_put = operation.kind() == OperationKind::Put;
+        if is_put && name.starts_with("containers/") {
+            Fault::FailBefore(ErrorKind::Unavailable)
+        } else {
+            Fault::Pass
+        }
+    };
+    let stops = |name: &str| -> Result<Arc<dyn Storage>> {
+        let place = Folder::of(&whole, name);
+        let is_new = name == "three";
+        Ok(if is_new { Arc::new(FaultStorage::new(place, fails)) } else { place })
+    };
+    assert!(repository.move_node("main", "one", "three", &stops).is_err());
+    let place = |name: &str| Ok(Folder::of(&whole, name));
+    let again = || open(&whole, &world).unwrap();
+    let refused = again().move_node("main", "two", "three", &place).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+    assert_restores(&again(), "a", &image);
+    let (moved, _) = again().move_node("main", "one", "three", &place).unwrap();
+    assert_restores(&moved, "a", &image);
+    assert!(check(&moved).damage.is_empty());
+}
+
+/// The answer to every commit of a node is lost: the backup sees that it failed, or that somebody
+/// has written that object, as after a request that was sent again.
+#[test]
+fn a_backup_outlasts_lost_answers_of_a_node() {
+    for seen in [ErrorKind::Unavailable, ErrorKind::AlreadyExists] {
+        lost_answers(seen);
+    }
+}
+
+fn lost_answers(seen: ErrorKind) {
+    let (storage, world, repository) = with_nodes(&["one", "two"]);
+    let (first, second) = (kit::image(1, 1500), kit::image(2, 1500));
+    kit::backup(&repository, "a", &first).unwrap();
+    let lost = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&lost);
+    let loses = move |operation: &Operation, _: u64| {
+        let name = operation.keys().first().map_or("", Key::as_str);
+        let name = ["one/", "two/"].iter().find_map(|node| name.strip_prefix(node));
+        if operation.kind() == OperationKind::Put && name.is_some_and(|it| Numbered::Head.is(it)) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return Fault::FailAfter(seen);
+        }
+        Fault::Pass
+    };
+    let losing: Arc<dyn Storage> = Arc::new(FaultStorage::new(storage.clone(), loses));
+    let mixed = [&first[..700 * 4096], &second[..]].concat();
+    let losing = open(&losing, &world).unwrap();
+    for _ in 0..2 {
+        let made = kit::backup(&losing, "b", &mixed);
+        assert_restores(&repository, "a", &first);
+        match made {
+            Ok(_) => assert_restores(&repository, "b", &mixed),
+            Err(error) => assert_ne!(error.kind(), ErrorKind::Corrupt, "{error}"),
+        }
+    }
+    assert!(lost.load(Ordering::SeqCst) > 0);
+    kit::backup(&repository, "b", &mixed).unwrap();
+    assert_restores(&repository, "b", &mixed);
+    for head in repository.heads(&[]).unwrap() {
+        repository.reclaim(&head.name, &kit::THOROUGH).unwrap();
+    }
+    sweep(&repository).unwrap();
+    sweep(&repository).unwrap();
+    let report = check(&repository);
+    assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+    for name in ["a", "b"] {
+        delete_all(&repository, name);
+    }
+    sweep(&repository).unwrap();
+    let left = ["one/containers/", "two/containers/"].map(|prefix| bytes(&storage, prefix));
+    assert_eq!(left, [0, 0]);
 }
 
 #[test]
