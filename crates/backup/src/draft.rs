@@ -2,7 +2,17 @@
 
 use std::ops::Range;
 
+use silt_format::tree::FileKind;
 use silt_format::{Fingerprint, Level, Reference};
+use silt_routing::Application;
+
+/// The application of disks, and of images of disks in file trees.
+pub(crate) const DISKS: Application = application_of(FileKind::DiskImage);
+
+/// The application of a kind of file.
+pub(crate) const fn application_of(kind: FileKind) -> Application {
+    Application(kind as u16)
+}
 
 /// A chunk that is being looked up.
 #[derive(Clone, Debug)]

@@ -251,7 +251,7 @@ impl Scanner {
             parents,
             recalled,
             is_large,
-            application: crate::nodes::DISKS,
+            application: crate::draft::DISKS,
         };
         Ok(Some(draft))
     }

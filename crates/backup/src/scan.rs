@@ -17,8 +17,8 @@ use silt_runs::shared_index::SharedLookup;
 
 pub use crate::draft::DraftChunk;
 
+use crate::draft::{DISKS, application_of};
 use crate::memo::{Hashed, Memo, MemoNotes, Noted};
-use crate::nodes::{DISKS, application_of};
 use crate::parent::ParentVolume;
 use crate::places::SharedPlaces;
 use crate::tree::{Cut, CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};

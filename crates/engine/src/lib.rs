@@ -80,7 +80,6 @@ pub use shared::{
     PopularOptions, PopularReport, RepointReport, SharePolicy, SharedSweepOptions,
     SharedSweepReport,
 };
-pub use silt_repository::stores::CommonStore;
 pub use silt_sharing::round::rounds_for_memory;
 pub use stats::{NodeStatus, SeriesStats};
 pub use throttle::{Throttle, Throttled};

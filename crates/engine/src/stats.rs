@@ -56,6 +56,25 @@ pub struct SeriesStats {
 }
 
 /// A storage node and what it holds.
+///
+/// ```
+/// # use {std::{collections::HashMap, sync::Arc}, siltstone::{*, source::*, storage::*}};
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let disks = ["/backup", "/mnt/n1"].map(|name| (name, Arc::new(MemoryStorage::new())));
+/// # let disks = HashMap::from(disks);
+/// # let (disk, context) = (disks["/backup"].clone(), SystemEnv::context());
+/// # let open = |location: &str| -> Result<Arc<dyn Storage>> { Ok(disks[location].clone()) };
+/// # let repository = Repository::init(disk, context, config, &none, None)?;
+/// let repository = repository.add_node("/backup", "n1", "/mnt/n1", &open)?;
+/// # let mut backup = repository.backup("web1", BackupOptions::default())?;
+/// # backup.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// # backup.finish()?;
+/// for node in repository.node_status()? {
+///     println!("{}: {} bytes in {:?}", node.name, node.container_bytes, node.locations);
+///     assert!(node.container_bytes > 0 && node.failure.is_none());
+/// }
+/// # Ok::<(), siltstone::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct NodeStatus {
     /// Its name.

@@ -78,8 +78,8 @@ impl StoreEntry {
 
 /// A backup that writes to a storage node: the container numbers that it has reserved.
 ///
-/// Only with this entry in the node's newest head can it register what it has written. A sweep takes
-/// the entry away once the backup has ended.
+/// Only with this entry in the node's newest head can it register what it has written. A sweep
+/// takes the entry away once the backup has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreWriter {
     /// The backup's session, which also its lease names.

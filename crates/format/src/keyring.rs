@@ -372,8 +372,8 @@ impl Keyring {
         self.series_id(domain, SHARED_NAME)
     }
 
-    /// The id of a store of several series of a domain, by its number in references: the shared store
-    /// or a storage node.
+    /// The id of a store of several series of a domain, by its number in references: the shared
+    /// store or a storage node.
     pub fn store_id(&self, domain: u32, number: u16) -> SeriesId {
         match number {
             SHARED_STORE => self.shared_store_id(domain),

@@ -183,8 +183,8 @@ impl Repository {
         Ok(newest)
     }
 
-    /// The bytes of containers of the stores of several series, and of each series, or of each in `names`: in
-    /// the order in which a check reads them. Lists storage.
+    /// The bytes of containers of the stores of several series, and of each series, or of each in
+    /// `names`: in the order in which a check reads them. Lists storage.
     pub fn container_bytes(&self, names: &[String]) -> Result<(u64, Vec<u64>)> {
         let sum = |repository: &Self, id| {
             let mut sum = 0;

@@ -15,10 +15,9 @@ use silt_format::{
 use silt_storage::{ByteRange, Key, Named, Replica, Replicated, Routed, Storage, list_all};
 
 use crate::objects::{Address, Objects, is_damage};
-use crate::repository::{OpenPlaces, Repository};
+use crate::repository::{OpenNode, OpenPlaces, Repository};
 use crate::series::DEFAULT_DOMAIN;
 use crate::storage_rules::place_of;
-use crate::stores::OpenNode;
 
 /// Opens the storage at a location.
 pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;

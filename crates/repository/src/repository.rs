@@ -16,7 +16,6 @@ use crate::beside::{Beside, each_beside};
 use crate::heads;
 use crate::objects::{Address, Objects, is_damage};
 use crate::series::{DEFAULT_DOMAIN, ID_PREFIX};
-use crate::stores::OpenNode;
 
 /// The places that a repository was opened with.
 #[derive(Clone)]
@@ -29,6 +28,15 @@ pub struct OpenPlaces {
     pub shared: Option<Arc<Replicated>>,
     /// The places of the storage nodes that have their own, by number.
     pub nodes: Vec<OpenNode>,
+}
+
+/// The places of a storage node.
+#[derive(Clone)]
+pub struct OpenNode {
+    /// The number of its store.
+    pub number: u16,
+    /// Its places.
+    pub places: Arc<Replicated>,
 }
 
 /// An open repository.

@@ -1,9 +1,6 @@
 //! The stores that several series refer to: the shared store, and the storage nodes.
 
-use std::sync::Arc;
-
 use silt_format::{NodePlaces, Result, SHARED_STORE, SeriesId, node_store_name};
-use silt_storage::Replicated;
 
 use crate::heads;
 use crate::repository::Repository;
@@ -23,15 +20,6 @@ pub struct CommonStore {
 /// The name that heads of a store have.
 pub fn store_name(number: u16) -> String {
     if number == SHARED_STORE { SHARED_NAME.to_owned() } else { node_store_name(number) }
-}
-
-/// The places of a storage node.
-#[derive(Clone)]
-pub struct OpenNode {
-    /// The number of its store.
-    pub number: u16,
-    /// Its places.
-    pub places: Arc<Replicated>,
 }
 
 impl Repository {

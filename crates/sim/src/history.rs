@@ -1,5 +1,7 @@
 //! One history: preparing the repository, and running the hosts.
 
+pub mod nodes;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::Scope;
@@ -18,7 +20,7 @@ use crate::disk::Source;
 use crate::link::{End, Link};
 use crate::live::add_to;
 use crate::model::Attempt;
-use crate::nodes;
+
 use crate::plan::{Action, Exact, Fault, Host, Keep, Role, Series, Work};
 use crate::process::Process;
 use crate::random::Random;

@@ -17,7 +17,6 @@ mod history;
 mod link;
 mod live;
 mod model;
-mod nodes;
 mod plan;
 mod play;
 mod process;

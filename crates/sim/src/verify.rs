@@ -1,6 +1,8 @@
 //! The checks at the end of a history: no reported snapshot is lost, the repository continues to
 //! work without repair, and no unreferenced object is left.
 
+pub mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
 use crate::called::Called;
 use crate::history::{self, LOCATIONS, Stage, all_data, backup, optimize, reclaim, restore, sweep};
-use crate::nodes;
+
 use crate::plan::{Action, Keep, Role, Series};
 use crate::process::Process;
 use crate::world::minutes_ns;
@@ -249,7 +251,7 @@ pub fn wastes_nothing(stage: &Stage, site: usize) -> Result<()> {
     let all = all_called(stage, site);
     for _ in 0..2 {
         sweep(&repository)?;
-        nodes::sweep(&repository)?;
+        history::nodes::sweep(&repository)?;
         for called in &all {
             match reclaim(&repository, *called, Keep::Nothing) {
                 Err(error) if error.kind() == ErrorKind::NotFound && stage.plan.replicas > 0 => {}

@@ -11,9 +11,9 @@ use crate::called::Called;
 use crate::history::{Stage, options};
 use crate::link::{End, Link};
 use crate::model::Origin;
-use crate::nodes;
 use crate::plan::{Action, Series};
 use crate::site::Replication;
+use crate::verify::nodes;
 use crate::verify::{all_called, goes_on, look, open_by, wait_until_quiet, wastes_nothing};
 
 /// The source and the replica of a replication, and whether names have a prefix.

@@ -214,7 +214,7 @@ impl Adding<'_> {
             parents: parent.into_iter().collect(),
             recalled: false,
             is_large: false,
-            application: crate::nodes::DISKS,
+            application: crate::draft::DISKS,
         })
     }
 }

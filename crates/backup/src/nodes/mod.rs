@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::number::{to_u32, to_u64};
-use silt_format::tree::FileKind;
 use silt_format::{ALONE, Head, Level, Result};
 use silt_repository::Repository;
 use silt_repository::check_record::Avoided;
@@ -24,19 +23,11 @@ use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router}
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store};
 
 use crate::detect::Detector;
-use crate::draft::DraftChunk;
+use crate::draft::{DISKS, DraftChunk};
 use crate::known::Known;
 use crate::scan::SegmentDraft;
 
 pub(crate) use writers::NodeWriters;
-
-/// The application of disks, and of images of disks in file trees.
-pub(crate) const DISKS: Application = application_of(FileKind::DiskImage);
-
-/// The application of a kind of file.
-pub(crate) const fn application_of(kind: FileKind) -> Application {
-    Application(kind as u16)
-}
 
 /// A storage node as a backup sees it.
 pub(crate) struct Node {

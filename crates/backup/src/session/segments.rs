@@ -108,8 +108,8 @@ impl BackupSession<'_> {
         Ok(SegmentEntry { recipe: block, digest, signatures })
     }
 
-    /// Stores a chunk in the node with this number, or if that is 0 or takes none now, in the series'
-    /// own store.
+    /// Stores a chunk in the node with this number, or if that is 0 or takes none now, in the
+    /// series' own store.
     fn append(
         &mut self,
         pipeline: &Pipeline<'_>,

@@ -9,7 +9,6 @@ use silt_repository::check_record::Avoided;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
 use crate::nodes::Nodes;
-use crate::options::DetectionOptions;
 
 /// What a backup knows of the stores of several series, and which chunks it must not refer to.
 pub(super) struct Stores {
@@ -21,12 +20,13 @@ pub(super) struct Stores {
 
 impl Stores {
     /// Opens the stores, and names them in the series' head. `check` is the name of the series'
-    /// newest check record.
+    /// newest check record; then, whether the shared store and nodes are used.
     pub(super) fn open(
         repository: &Repository,
         head: &mut Head,
         check: Option<String>,
-        (detection, budget): (&DetectionOptions, Budget),
+        (uses_shared, uses_nodes): (bool, bool),
+        budget: Budget,
     ) -> Result<Self> {
         let (objects, domain) = (&repository.objects, head.domain);
         let shared = SharedIndex::open(objects, (domain, SHARED_STORE), budget.lookup_bytes())?;
@@ -34,14 +34,14 @@ impl Stores {
         if let Some(shared) = &shared {
             shared.name_in(head);
         }
-        let shared = shared.filter(|index| detection.shared && !index.is_empty());
+        let shared = shared.filter(|index| uses_shared && !index.is_empty());
         let (_, checked) = objects.read_check_record(head.series, check)?;
         let store = objects.keys.shared_store_id(domain);
         let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
         let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
         stores_checked.extend(nodes_checked(repository, domain)?);
         let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
-        let nodes = if detection.nodes {
+        let nodes = if uses_nodes {
             Nodes::open(repository, head, &avoided, budget.lookup_bytes())?
         } else {
             Nodes::default()

@@ -242,6 +242,20 @@ pub use silt_repository::places::OpenPlace;
 /// ```
 pub use silt_repository::places::PlaceInfo;
 
+/// A store that several series refer to: the shared store, or that of a storage node.
+///
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage, context, config, &none, None)?;
+/// let stores: Vec<CommonStore> = repository.stores();
+/// assert_eq!((stores[0].number, stores[0].shown.as_str()), (1, "shared store"));
+/// assert_eq!(stores.len(), 1, "it has no storage nodes");
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::stores::CommonStore;
+
 /// A snapshot that a retention policy decides about.
 ///
 /// ```

@@ -32,7 +32,7 @@ fn draft(index: u64, prints: &[u8]) -> SegmentDraft {
         parents: Vec::new(),
         recalled: false,
         is_large: false,
-        application: crate::nodes::DISKS,
+        application: crate::draft::DISKS,
     }
 }
 
