@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::number::{to_u32, to_u64};
-use silt_format::{ALONE, Head, Level, Result};
+use silt_format::{ALONE, ErrorKind, Head, Level, Result};
 use silt_repository::Repository;
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
@@ -72,7 +72,7 @@ impl Nodes {
             let opened = opened.and_then(|opened| Ok((opened, heads::newest(objects, store.id)?)));
             let (index, newest) = match opened {
                 Ok((opened, newest)) => (opened.map(|(index, _)| index), newest),
-                Err(error) if error.kind() == silt_format::ErrorKind::Interrupted => {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
                     return Err(error);
                 }
                 Err(error) => {
@@ -82,6 +82,17 @@ impl Nodes {
                 }
             };
             let seen = index.as_ref().map_or(0, SharedIndex::generation);
+            let known = head.seen(number);
+            if seen < known {
+                // Its index may have chunks that were deleted since.
+                let message = format!(
+                    "the storage shows {} as it was before (generation {seen} instead of {known}); \
+                     it is not used",
+                    store.shown
+                );
+                objects.context.warn(Warning::new(ErrorKind::Corrupt, message));
+                continue;
+            }
             name_store(head, (number, store.id), seen);
             let containers = newest.as_ref().map_or(0, |head| head.containers.len());
             nodes.push(Arc::new(Node {

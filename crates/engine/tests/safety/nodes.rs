@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use silt_format::names::Numbered;
 use silt_format::{ErrorKind, KdfCost, KeyLabel, Level, Result};
 use silt_storage::{
-    Fault, FaultStorage, Key, MemoryStorage, Operation, OperationKind, Storage, list_all,
+    ByteRange, Fault, FaultStorage, Key, MemoryStorage, Operation, OperationKind, PutMode, Storage,
+    list_all,
 };
 use siltstone::{
     Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, Protection, Repository,
@@ -417,4 +418,33 @@ fn a_host_that_may_not_remove_writes_nothing_to_nodes() {
     let levels = &found.snapshot.volumes[0].levels;
     assert!(levels.get(Level::Shared) > levels.get(Level::New), "{levels:?}");
     assert!(check(&host).damage.is_empty());
+}
+
+/// A storage that shows a node as it was before chunks were deleted there: they are not referred
+/// to.
+#[test]
+fn an_older_head_of_a_node_is_not_used() {
+    let (storage, world, repository) = with_nodes(&["one"]);
+    let (kept, gone) = (kit::image(1, 700), kit::image(2, 700));
+    kit::backup(&repository, "a", &kept).unwrap();
+    kit::backup(&repository, "b", &gone).unwrap();
+    let before = storage.snapshot();
+    delete_all(&repository, "b");
+    sweep(&repository).unwrap();
+    // Of the node, everything is as it was.
+    let node = list_all(&*storage, "one/", None).map(|item| item.unwrap().0).collect::<Vec<_>>();
+    storage.delete(&node).unwrap();
+    for item in list_all(&before, "one/", None) {
+        let (key, mut bytes) = (item.unwrap().0, Vec::new());
+        before.get(&key, ByteRange::Full, &mut bytes).unwrap();
+        storage.put(&key, &[&bytes], PutMode::Create).unwrap();
+    }
+    let whole: Arc<dyn Storage> = storage.clone();
+    let repository = open(&whole, &world).unwrap();
+    let report = kit::backup(&repository, "a", &gone).unwrap();
+    assert_eq!(report.snapshot.volumes[0].levels.get(Level::Shared), 0);
+    let warned = world.warnings.lock().unwrap();
+    assert!(warned.iter().any(|warning| warning.contains("as it was before")), "{warned:?}");
+    drop(warned);
+    assert_restores(&repository, "a", &gone);
 }
