@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
 use rustix::process::{Pid, Signal, kill_process};
@@ -51,6 +51,10 @@ const HOST_DIRTY_BYTES: f64 = 25.0 * 40e9 * 0.22;
 const SHARE: &str = "2";
 /// Requests a second of the process beside: reads and writes of 4 KiB that pass the page cache.
 const RATES: &str = "--rate_iops=140,60";
+/// Bytes after whose writing it has certainly read and written.
+const BEGUN: u64 = 10 * 4096;
+/// How long is waited for that.
+const FIO_PATIENCE: Duration = Duration::from_secs(60);
 const FILE_MIB: u64 = 256;
 
 /// Published of 000: tasks, CPU %, MB of memory, MB/s written, hours.
@@ -262,6 +266,8 @@ impl Fio {
         let mut command = Command::new(fio);
         command.args(["--name=beside", "--rw=randrw", "--bs=4k", "--ioengine=psync", "--direct=1"]);
         command.args([RATES, "--time_based", "--runtime=86400", "--output-format=json"]);
+        // Not in a process of its own, so that what it has written can be seen.
+        command.arg("--thread");
         command.arg(format!("--size={FILE_MIB}m"));
         command.arg(format!("--filename={}", folder.join("beside").display()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -275,8 +281,27 @@ impl Fio {
         if output.status.success() { Ok(()) } else { Err("fio cannot write its file".into()) }
     }
 
+    /// Returns once it reads and writes: it would have nothing to report if it were ended before.
     fn start(fio: &Path, folder: &Path) -> Result<Self> {
-        Ok(Self(Self::command(fio, folder).spawn()?))
+        let mut child = Self::command(fio, folder).spawn()?;
+        let counters = format!("/proc/{}/io", child.id());
+        let begin = Instant::now();
+        loop {
+            let text = std::fs::read_to_string(&counters).unwrap_or_default();
+            let written = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+            if written.is_some_and(|bytes| bytes.parse().is_ok_and(|bytes: u64| bytes >= BEGUN)) {
+                return Ok(Self(child));
+            }
+            if let Some(status) = child.try_wait()? {
+                return Err(format!("fio has ended too early: {status}").into());
+            }
+            if begin.elapsed() > FIO_PATIENCE {
+                child.kill()?;
+                child.wait()?;
+                return Err(format!("fio has written nothing for {FIO_PATIENCE:?}").into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Milliseconds of reads and of writes: the median, and what 99 % are below.
@@ -319,7 +344,7 @@ pub fn run(options: &Options) -> Result<()> {
     for round in 1..=options.runs.max(1) {
         if let Some(fio) = &options.fio {
             let beside = Fio::start(fio, &place.folder)?;
-            std::thread::sleep(std::time::Duration::from_secs(options.idle_s));
+            std::thread::sleep(Duration::from_secs(options.idle_s));
             idle.push(Row { latency: Some(beside.end()?), ..Row::default() });
         }
         for ((is_limited, tasks), rows) in settings().zip(&mut found) {

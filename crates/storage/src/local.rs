@@ -190,10 +190,8 @@ impl Storage for LocalStorage {
             self.folders.forget();
             written = self.write(key, &pieces, mode);
         }
-        if matches!(&written, Err(error) if reserve::is_full(error))
-            && reserve::is_for(key)
-            && reserve::release(&self.root)
-        {
+        if matches!(&written, Err(error) if reserve::is_full(error)) && reserve::is_for(key) {
+            let _released = reserve::release(&self.root);
             written = self.write(key, &pieces, mode);
         }
         written.map_err(|error| match error.kind() {

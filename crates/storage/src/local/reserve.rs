@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use silt_format::Error;
 
@@ -29,9 +30,20 @@ pub(super) fn is_full(error: &Error) -> bool {
     })
 }
 
-/// Releases the reserve; returns whether there was one.
-pub(super) fn release(root: &Path) -> bool {
-    fs::remove_file(root.join(RESERVE)).is_ok()
+/// Held while the reserve is released and used, or made again: tasks of one process that write at
+/// once would take the room from each other. For all folders, since a process rarely has a full one.
+static IN_USE: Mutex<()> = Mutex::new(());
+
+/// The reserve is released, and no other task of this process makes or releases one.
+pub(super) struct Released {
+    _in_use: MutexGuard<'static, ()>,
+}
+
+/// Releases the reserve, if nobody else has.
+pub(super) fn release(root: &Path) -> Released {
+    let in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(fs::remove_file(root.join(RESERVE)));
+    Released { _in_use: in_use }
 }
 
 /// Creates the reserve again if there is space. A failure is ignored; the next call tries again.
@@ -40,12 +52,23 @@ pub(super) fn keep(root: &Path) {
     if fs::symlink_metadata(&path).is_ok() {
         return;
     }
+    let _in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_room(root) {
+        return;
+    }
     match fill(&path) {
         // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(_) => drop(fs::remove_file(&path)),
         Ok(()) => {}
     }
+}
+
+/// Whether a file system has room for the reserve and as much besides: filling the rest of a disk
+/// would take the room that another process has just released for itself.
+fn has_room(root: &Path) -> bool {
+    let Ok(found) = rustix::fs::statvfs(root) else { return true };
+    found.f_bavail.saturating_mul(found.f_frsize) >= 2 * RESERVE_BYTES as u64
 }
 
 fn fill(path: &Path) -> io::Result<()> {

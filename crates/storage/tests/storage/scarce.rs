@@ -104,6 +104,41 @@ fn a_full_disk_changes_nothing_and_recovers() {
     assert_eq!(names(&storage), ["c/2"]);
 }
 
+/// What deletions write has room on a full disk, however many are at work.
+#[test]
+fn many_tasks_use_the_reserve_of_a_full_disk_at_once() {
+    let test = "many_tasks_use_the_reserve_of_a_full_disk_at_once";
+    let Some(disk) = SmallDisk::mount(test, "size=8m") else { return };
+    let root = disk.path().join("repo");
+    for round in 0..20 {
+        let storages: Vec<_> = match round {
+            0 => vec![LocalStorage::create(&root).unwrap()],
+            _ => (0..8).map(|_| LocalStorage::open(&root).unwrap()).collect(),
+        };
+        storages[0].delete(&[key("c/1")]).unwrap();
+        assert!(root.join(".reserve").exists(), "round {round}");
+        let filler = disk.path().join("filler");
+        let mut file = fs::File::create(&filler).unwrap();
+        std::io::copy(&mut std::io::repeat(7), &mut file).unwrap_err();
+        drop(file);
+        assert_no_space(put(&storages[0], "c/2", 10));
+        let start = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for task in 0..8 {
+                let (storage, start) = (&storages[task % storages.len()], &start);
+                scope.spawn(move || {
+                    start.wait();
+                    put(storage, &format!("state/{task}/{round}"), 5000).unwrap();
+                    // Those of others are made again beside them, as far as there is room.
+                    storage.delete(&[key("c/3")]).unwrap();
+                    put(storage, &format!("state/{task}/{round}-2"), 5000).unwrap();
+                });
+            }
+        });
+        fs::remove_file(filler).unwrap();
+    }
+}
+
 #[test]
 fn a_disk_without_room_for_names_says_so() {
     let test = "a_disk_without_room_for_names_says_so";
