@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use silt_cluster::index::IndexClient;
+use silt_cluster::nodes::NodeClient;
 use silt_cluster::{
     Bus, End, Fleet, LastRun, Messages, Name, Remote, TaskStatus, Telling, Told, Watch, fleet,
     side_by_side, watch,
 };
-use silt_format::{Error, ErrorKind};
+use silt_format::{Error, ErrorKind, NodePlaces};
 use silt_terminal::failure::Failure;
 use silt_terminal::output;
-use siltstone::{Env, Repository, SharedPlaces};
+use siltstone::{Env, NodeAnswers, Repository, SharedPlaces};
 
 use crate::settings::BusSettings;
 use crate::{link, tell};
@@ -63,8 +64,8 @@ impl Group {
     }
 
     /// The bus.
-    pub fn bus(&self) -> &dyn Bus {
-        &*self.bus
+    pub fn bus(&self) -> &Arc<dyn Bus> {
+        &self.bus
     }
 
     /// What seals messages.
@@ -158,18 +159,52 @@ impl Group {
     }
 }
 
-/// The way to the index in the memory of these agents.
-pub fn index_places(
-    bus: &BusSettings,
-    member: &Name,
-    repository: &Repository,
-    hosts: &[String],
-) -> Result<Arc<dyn SharedPlaces>, Failure> {
-    let context = repository.objects.context.clone();
-    let bus = link::connect(bus, member, &context.env)?;
-    let hosts = hosts.iter().map(Name::new).collect::<Result<Vec<_>, _>>()?;
-    let messages = Messages::new(&repository.objects);
-    Ok(Arc::new(IndexClient::new(bus, messages, context, &hosts)?))
+/// Who can be asked for chunks over the bus.
+#[derive(Clone, Default)]
+pub struct Lookups {
+    /// The agents that hold the shared index in memory.
+    pub places: Option<Arc<dyn SharedPlaces>>,
+    /// The processes of storage nodes.
+    pub nodes: Option<Arc<dyn NodeAnswers>>,
+}
+
+impl Lookups {
+    /// The ways to these agents, and to the processes of the repository's nodes.
+    pub fn connect(
+        bus: &BusSettings,
+        member: &Name,
+        repository: &Repository,
+        agents: &[String],
+    ) -> Result<Self, Failure> {
+        let nodes = asked_nodes(repository);
+        if nodes.is_empty() && agents.is_empty() {
+            return Ok(Self::default());
+        }
+        let context = repository.objects.context.clone();
+        let bus = link::connect(bus, member, &context.env)?;
+        let messages = Messages::new(&repository.objects);
+        let mut lookups = Self::default();
+        if !nodes.is_empty() {
+            let (bus, messages) = (Arc::clone(&bus), messages.clone());
+            let client = NodeClient::new(bus, messages, context.clone(), &nodes)?;
+            lookups.nodes = Some(Arc::new(client));
+        }
+        if !agents.is_empty() {
+            let agents = agents.iter().map(Name::new).collect::<Result<Vec<_>, _>>()?;
+            lookups.places = Some(Arc::new(IndexClient::new(bus, messages, context, &agents)?));
+        }
+        Ok(lookups)
+    }
+}
+
+/// The nodes whose processes are asked: in a folder, the index itself is nearer than any process.
+fn asked_nodes(repository: &Repository) -> Vec<u16> {
+    let main = repository.places().first().map(|place| place.location.clone());
+    let is_asked = |node: &&NodePlaces| {
+        let location = node.locations.first().or(main.as_ref());
+        location.is_some_and(|location| location.contains("://"))
+    };
+    repository.nodes().iter().filter(is_asked).map(|node| node.number).collect()
 }
 
 fn not_found<T>(message: String) -> Result<T, Error> {

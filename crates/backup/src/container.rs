@@ -32,6 +32,8 @@ pub struct ContainerWriter {
     frame_bytes: usize,
     /// The size of the current frame, if it is one that is compressed already.
     packed_bytes: Option<usize>,
+    /// Frames that are sealed at once at most.
+    frames_in_flight: usize,
     writer: BlockWriter,
     tag: ObjectTag,
     next_number: u32,
@@ -82,6 +84,7 @@ impl ContainerWriter {
             large_frame_bytes: large_frame_bytes(config),
             frame_bytes: config.frame_bytes as usize,
             packed_bytes: None,
+            frames_in_flight: FRAMES_IN_FLIGHT,
             writer: BlockWriter::new(config.zstd_level)?,
             tag,
             next_number,
@@ -90,6 +93,11 @@ impl ContainerWriter {
             uploads,
             packed: PackedFrames::default(),
         })
+    }
+
+    /// Seals at most so many frames at once, to save memory where other writers are at work too.
+    pub(crate) fn limit_in_flight(&mut self, frames: usize) {
+        self.frames_in_flight = frames.clamp(1, FRAMES_IN_FLIGHT);
     }
 
     /// Returns the number of the next container.
@@ -171,7 +179,7 @@ impl ContainerWriter {
         let ticket = pipeline.seal(FrameJob { ticket: 0, number, sealer, raw, packed });
         open.in_flight.push_back(InFlight { ticket, number, raw_bytes });
         open.in_flight_bytes += raw_bytes;
-        while open.in_flight.len() >= FRAMES_IN_FLIGHT || open.in_flight_bytes > bytes_max {
+        while open.in_flight.len() >= self.frames_in_flight || open.in_flight_bytes > bytes_max {
             self.stored_bytes += open.settle_one(pipeline)?;
         }
         let frames_full = open.packer.frames() == FRAMES_MAX;
@@ -201,14 +209,14 @@ impl ContainerWriter {
     /// Room for a container that closes when it is full while frames are still being sealed.
     fn body_bytes_max(&self) -> usize {
         let in_flight = self.in_flight_bytes_max() + self.large_frame_bytes;
-        let overhead = (FRAMES_IN_FLIGHT + 1) * BLOCK_OVERHEAD_BYTES;
+        let overhead = (self.frames_in_flight + 1) * BLOCK_OVERHEAD_BYTES;
         HEADER_BYTES + self.container_bytes + in_flight + overhead
     }
 
     /// Maximum size of the frames that are being sealed, before compression.
     fn in_flight_bytes_max(&self) -> usize {
-        let large = LARGE_FRAMES_IN_FLIGHT * self.large_frame_bytes;
-        large.max(FRAMES_IN_FLIGHT * self.small_frame_bytes)
+        let large = LARGE_FRAMES_IN_FLIGHT.min(self.frames_in_flight) * self.large_frame_bytes;
+        large.max(self.frames_in_flight * self.small_frame_bytes)
     }
 
     /// Waits until every container is durable; returns the proof of it.

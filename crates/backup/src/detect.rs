@@ -3,17 +3,14 @@
 //! A level may miss a duplicate but never invents one (I-6): it returns only references that were
 //! stored with exactly the requested fingerprint.
 
-use std::sync::Arc;
-
 use silt_format::number::to_u32;
 use silt_format::{BlockRef, Fingerprint, Level, Reference, Result, Signatures};
 use silt_repository::packs::PackWriter;
 use silt_repository::table::Entry;
-use silt_runs::shared_index::SharedLookup;
 
 use super::known::Known;
 use super::options::DetectionOptions;
-use super::places::SharedPlaces;
+use super::places::StoreLookup;
 use super::scan::SegmentDraft;
 use super::signature_index::{Candidate, SignatureIndex};
 
@@ -43,7 +40,7 @@ pub(crate) trait Detector: Send {
 pub(crate) fn levels(
     options: &DetectionOptions,
     index: SignatureIndex,
-    shared: Option<(SharedLookup, Option<Arc<dyn SharedPlaces>>)>,
+    shared: Option<StoreLookup>,
 ) -> Vec<Box<dyn Detector>> {
     let mut levels: Vec<Box<dyn Detector>> = Vec::new();
     if options.same_offset {
@@ -55,8 +52,8 @@ pub(crate) fn levels(
     if !index.is_off() {
         levels.push(Box::new(Similar { index }));
     }
-    if let Some((lookup, places)) = shared {
-        levels.push(Box::new(SharedLevel { lookup, places }));
+    if let Some(lookup) = shared {
+        levels.push(Box::new(SharedLevel { lookup }));
     }
     levels
 }
@@ -136,26 +133,9 @@ impl Detector for Similar {
     }
 }
 
-/// Looks in the index of the shared store: asks somebody who has it in memory for all chunks of a
-/// segment at once, or reads it from the storage.
+/// Looks in the shared store.
 struct SharedLevel {
-    lookup: SharedLookup,
-    places: Option<Arc<dyn SharedPlaces>>,
-}
-
-impl SharedLevel {
-    fn resolve_elsewhere(&self, draft: &mut SegmentDraft, places: &dyn SharedPlaces) -> bool {
-        let open = draft.chunks.iter().filter(|chunk| chunk.found.is_none());
-        let wanted: Vec<_> =
-            open.map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len()))).collect();
-        let Some(found) = places.find(&wanted) else { return false };
-        let open = draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none());
-        for (chunk, place) in open.zip(found) {
-            let place = place.filter(|place| self.lookup.allows(*place));
-            chunk.found = place.map(|place| (place, Level::Shared));
-        }
-        true
-    }
+    lookup: StoreLookup,
 }
 
 impl Detector for SharedLevel {
@@ -169,20 +149,11 @@ impl Detector for SharedLevel {
         _packs: &PackWriter,
     ) -> Result<()> {
         // For a recalled segment, a worker has already searched the shared store.
-        if draft.recalled || draft.unresolved() == 0 {
+        if draft.recalled {
             return Ok(());
         }
-        if let Some(places) = self.places.clone()
-            && self.resolve_elsewhere(draft, &*places)
-        {
-            return Ok(());
-        }
-        let mut find = self.lookup.begin();
-        for chunk in draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-            let found = find(&chunk.fingerprint, chunk.range.len())?;
-            chunk.found = found.map(|found| (found, Level::Shared));
-        }
-        Ok(())
+        let open = draft.chunks.iter_mut().filter(|chunk| chunk.found.is_none());
+        self.lookup.resolve(&mut open.collect::<Vec<_>>())
     }
 }
 

@@ -34,11 +34,12 @@ mod tree;
 
 pub use container::ContainerWriter;
 pub use described::{Recognition, ReplicaPeer, Taken};
+pub use draft::print_of;
 pub use first::ClaimedNames;
 pub use hint::Hint;
 pub use options::{BackupOptions, DetectionOptions};
 pub use pipeline::Pipeline;
-pub use places::SharedPlaces;
+pub use places::{NodeAnswers, SharedPlaces, Wanted};
 pub use recorded::ScanRecorder;
 pub use scan::SegmentDraft;
 pub use session::{BackupReport, BackupSession};

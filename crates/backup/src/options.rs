@@ -5,7 +5,7 @@ use std::sync::Arc;
 use silt_format::{Chunking, SIGNATURES};
 
 use crate::described::Taken;
-use crate::places::SharedPlaces;
+use crate::places::{NodeAnswers, SharedPlaces};
 
 /// The VM-centric scheme's number of similar segments.
 const SIMILAR_SEGMENTS: usize = 10;
@@ -34,6 +34,8 @@ pub struct BackupOptions {
     pub taken: Taken,
     /// Who looks chunks up in the shared store, in place of its index in the storage.
     pub places: Option<Arc<dyn SharedPlaces>>,
+    /// Who knows what storage nodes have, in place of their indexes in the storage.
+    pub node_answers: Option<Arc<dyn NodeAnswers>>,
 }
 
 /// The levels that look for the chunks of a changed segment. If a level is off, the backup uses

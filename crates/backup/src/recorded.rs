@@ -9,7 +9,6 @@ mod tests;
 
 use std::ops::Range;
 
-use silt_chunking::signatures;
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{Error, Fingerprint, Level, Reference, Result, SegmentDigest};
 use silt_repository::event::Warning;
@@ -237,22 +236,8 @@ impl Scanner {
             return Ok(None);
         }
         let parent = self.parent_entry(index, warnings)?;
-        let stored = chunks.iter().filter(|chunk| !is_zero_chunk(chunk));
-        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
-        let data = std::mem::take(data);
-        let (parents, recalled) = (parent.into_iter().collect(), true);
-        let is_large = false;
-        let draft = SegmentDraft {
-            index,
-            data,
-            chunks,
-            digest,
-            signatures,
-            parents,
-            recalled,
-            is_large,
-            application: crate::draft::DISKS,
-        };
+        let mut draft = SegmentDraft::new(index, std::mem::take(data), chunks, digest);
+        (draft.parents, draft.recalled) = (parent.into_iter().collect(), true);
         Ok(Some(draft))
     }
 
@@ -260,31 +245,13 @@ impl Scanner {
     /// read.
     fn find_shared(&self, chunks: &mut [DraftChunk]) -> Result<()> {
         let Some(shared) = &self.shared else { return Ok(()) };
-        let set = |chunk: &mut DraftChunk, found: Option<Reference>| {
-            chunk.found = found.map(|found| (found, Level::Shared));
-            chunk.is_read = found.is_none();
-        };
-        let wanted = chunks.iter().filter(|chunk| chunk.is_read);
-        let wanted = wanted.map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len())));
-        let wanted: Vec<_> = wanted.collect();
-        let places = self.places.as_ref().filter(|_| !wanted.is_empty());
-        let new = chunks.iter_mut().filter(|chunk| chunk.is_read);
-        if let Some(found) = places.and_then(|places| places.find(&wanted)) {
-            for (chunk, place) in new.zip(found) {
-                set(chunk, place.filter(|place| shared.allows(*place)));
-            }
-            return Ok(());
-        }
-        let mut find = shared.begin();
+        let mut new: Vec<_> = chunks.iter_mut().filter(|chunk| chunk.is_read).collect();
+        shared.resolve(&mut new)?;
         for chunk in new {
-            set(chunk, find(&chunk.fingerprint, chunk.range.len())?);
+            chunk.is_read = chunk.found.is_none();
         }
         Ok(())
     }
-}
-
-fn is_zero_chunk(chunk: &DraftChunk) -> bool {
-    matches!(chunk.found, Some((_, Level::Zero)))
 }
 
 /// Reads parts of a segment, which begins at `offset` of the volume, into their places in `data`.

@@ -13,14 +13,13 @@ use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_routing::Application;
-use silt_runs::shared_index::SharedLookup;
 
 pub use crate::draft::DraftChunk;
 
 use crate::draft::{DISKS, application_of};
 use crate::memo::{Hashed, Memo, MemoNotes, Noted};
 use crate::parent::ParentVolume;
-use crate::places::SharedPlaces;
+use crate::places::StoreLookup;
 use crate::tree::{Cut, CutSegment, Cutter, OldSegments, TreeClaim, TreeEvent};
 
 /// A segment that differs from the parent's: its bytes and chunks.
@@ -47,6 +46,28 @@ pub struct SegmentDraft {
 }
 
 impl SegmentDraft {
+    /// A segment of a disk that is like no other, with its signatures.
+    pub(crate) fn new(
+        index: u64,
+        data: Vec<u8>,
+        chunks: Vec<DraftChunk>,
+        digest: SegmentDigest,
+    ) -> Self {
+        let stored = chunks.iter().filter(|chunk| !chunk.is_zeros());
+        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
+        Self {
+            index,
+            data,
+            chunks,
+            digest,
+            signatures,
+            parents: Vec::new(),
+            recalled: false,
+            is_large: false,
+            application: DISKS,
+        }
+    }
+
     /// Returns the number of chunks that no level has found yet.
     pub fn unresolved(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.found.is_none()).count()
@@ -118,9 +139,7 @@ pub struct Scanner {
     pub digester: SegmentDigester,
     pub parent: Option<ParentVolume>,
     pub avoided: Arc<Avoided>,
-    pub shared: Option<SharedLookup>,
-    /// Who is asked first where chunks of the shared store are.
-    pub places: Option<Arc<dyn SharedPlaces>>,
+    pub shared: Option<StoreLookup>,
     /// What this machine remembers of the volume's segments.
     pub memo: Option<Memo>,
 }
@@ -182,22 +201,8 @@ impl Scanner {
             return Ok((outcome(same, warnings, &digest, false), Some(data)));
         }
         let chunks = chunks.unwrap_or_else(|| self.blocks(&data, buffers));
-        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
-        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
-        let (recalled, is_large) = (false, false);
-        let parents = parent.into_iter().collect();
-        let application = DISKS;
-        let draft = SegmentDraft {
-            index,
-            data,
-            chunks,
-            digest,
-            signatures,
-            parents,
-            recalled,
-            is_large,
-            application,
-        };
+        let mut draft = SegmentDraft::new(index, data, chunks, digest);
+        draft.parents = parent.into_iter().collect();
         Ok((outcome(Scanned::Draft(Box::new(draft)), warnings, &digest, false), None))
     }
 
@@ -286,20 +291,8 @@ impl Scanner {
             }
             digest = self.digest_padded(&mut chunks);
         }
-        let stored = chunks.iter().filter(|chunk| chunk.found.is_none());
-        let signatures = signatures(stored.map(|chunk| &chunk.fingerprint));
-        let (index, recalled) = (0, false);
-        let draft = SegmentDraft {
-            index,
-            data,
-            chunks,
-            digest,
-            signatures,
-            parents,
-            recalled,
-            is_large,
-            application,
-        };
+        let mut draft = SegmentDraft::new(0, data, chunks, digest);
+        (draft.parents, draft.is_large, draft.application) = (parents, is_large, application);
         Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
     }
 

@@ -21,7 +21,6 @@ use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
-use silt_runs::shared_index::SharedLookup;
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use self::segments::Detection;
@@ -39,6 +38,7 @@ use super::nodes::{NodeWriters, Nodes};
 use super::options::BackupOptions;
 use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
+use super::places::StoreLookup;
 use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
 use silt_repository::{Repository, heads};
@@ -97,7 +97,7 @@ pub struct BackupSession<'r> {
     /// Created for the first segment that differs from the parent's.
     detection: Option<Detection>,
     /// The shared store's index; `None` if it is empty or not used.
-    shared: Option<SharedLookup>,
+    shared: Option<StoreLookup>,
     pub(super) volumes: Vec<Volume>,
     pub(super) started_ns: i64,
     added_references: u64,
@@ -150,10 +150,9 @@ impl<'r> BackupSession<'r> {
         let mut head = base(repository, (series, name), state.head, by)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
-        let uses = (options.detection.shared, options.detection.nodes);
         // Must be after reading the series' record and head: condemning chunks relies on it.
         let Stores { shared, nodes, avoided } =
-            Stores::open(repository, &mut head, state.check, uses, budget)?;
+            Stores::open(repository, &mut head, state.check, &options, budget)?;
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
         let bytes = budget.container_bytes(config.container_bytes as usize);
@@ -324,7 +323,6 @@ impl<'r> BackupSession<'r> {
             parent,
             avoided: Arc::clone(&self.avoided),
             shared: self.shared.clone(),
-            places: self.options.places.clone(),
             memo: None,
         })
     }

@@ -45,7 +45,7 @@ pub use import::{Import, ImportHow, ImportTar};
 pub use key::{Cost, Key, NewKey, NewPassword};
 pub use manual::write_manual;
 pub use mount::{Mount, Unmount};
-pub use node::{Node, NodeCommand};
+pub use node::{Node, NodeCommand, NodeRun};
 pub use popular::{Build as PopularBuild, Choice as PopularChoice, Popular};
 pub use program::{
     Backup, ChangedForm, Check, Cli, Command, Diff, Init, ListSnapshots, OneSnapshot, Repo,

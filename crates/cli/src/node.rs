@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use crate::agent::BusOptions;
+
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Node {
@@ -47,6 +49,16 @@ interruption, run the same command again.")]
         /// An empty location.
         location: String,
     },
+    /// Answer look-ups of backups for nodes, from memory, until the process is stopped
+    #[command(after_help = "Examples:
+  silt node run n1 --bus-server nats://bus1:4222
+  silt node run n1 n2 --config /etc/silt/silt.toml
+  silt node run n1 --approximate --json
+
+Runs on the host whose disk or bucket the node is, so that backups need not read the node's index
+over the network. Backups that have [agent.bus] in their configuration ask it, and read the index
+themselves if nobody answers. It writes nothing; several may answer for a node.")]
+    Run(NodeRun),
     /// Write no new chunks to a node; what it holds stays in use
     #[command(after_help = "Examples:\n  silt node close n1")]
     Close {
@@ -59,4 +71,20 @@ interruption, run the same command again.")]
         /// Its name.
         name: String,
     },
+}
+
+#[derive(Args)]
+pub struct NodeRun {
+    /// Names of nodes.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Memory for parts of each node's index, in MiB, beside 64 bytes for each MiB of chunks.
+    #[arg(long, default_value_t = 32, value_name = "MIB",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub index_memory: u32,
+    /// Look only around the representatives of super-chunks: faster, and misses a few chunks.
+    #[arg(long)]
+    pub approximate: bool,
+    #[command(flatten)]
+    pub bus: BusOptions,
 }

@@ -42,6 +42,8 @@ pub enum Activity {
     Replicate,
     /// Chunks that resemble others become deltas.
     Optimize,
+    /// The process of a storage node reads what the node's containers hold.
+    ReadNode,
 }
 
 impl Activity {
@@ -64,6 +66,7 @@ impl Activity {
             Self::CleanUp => "clean up",
             Self::Replicate => "replicate",
             Self::Optimize => "optimize",
+            Self::ReadNode => "read node",
         }
     }
 }

@@ -28,7 +28,7 @@ pub use cluster::{Cluster, Questions};
 pub use director::Director;
 pub use node::Node;
 pub use options::{Domains, Lookup, NodeOptions, Stored};
-pub use piece::{Application, Chunk, Cutter, Grain, Piece, handprint};
+pub use piece::{Application, Chunk, Cutter, Grain, Piece, SuperChunks, handprint};
 pub use placement::{Placement, Ring};
 pub use print::{Print, PrintMap, PrintSet, mix};
 pub use router::{Answers, Router};

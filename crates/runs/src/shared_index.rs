@@ -33,6 +33,7 @@ pub struct SharedIndex {
     lookup: Option<RunLookup>,
     /// The containers found last, most recent first.
     near: Vec<(u32, Table)>,
+    near_max: usize,
     containers: ObjectSet,
     /// Dead and condemned slots, to which no new reference may point.
     barred: HashMap<u32, Vec<DeadRange>>,
@@ -71,10 +72,22 @@ impl SharedIndex {
             generation: head.generation,
             lookup,
             near: Vec::new(),
+            near_max: NEIGHBOURHOODS,
             barred: barred.collect(),
             containers: head.containers,
         };
         Ok(Some((index, state.check)))
+    }
+
+    /// Holds the fingerprints of so many containers, at least 1.
+    pub fn holding(mut self, containers: usize) -> Self {
+        self.near_max = containers.max(1);
+        self
+    }
+
+    /// The containers of the store.
+    pub fn containers(&self) -> &ObjectSet {
+        &self.containers
     }
 
     /// Whether the index is empty.
@@ -97,10 +110,7 @@ impl SharedIndex {
     ///
     /// A damaged index gives one warning and then finds nothing.
     pub fn get(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Result<Option<Reference>> {
-        let near = self.near.iter().enumerate();
-        let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint, bytes)));
-        if let Some((place, Some(reference))) = found.find(|(_, found)| found.is_some()) {
-            self.near[..=place].rotate_right(1);
+        if let Some(reference) = self.get_near(fingerprint, bytes) {
             return Ok(Some(reference));
         }
         match self.look_up(fingerprint, bytes) {
@@ -116,6 +126,36 @@ impl SharedIndex {
         }
     }
 
+    /// The same, but looks only in the containers that are held.
+    pub fn get_near(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Option<Reference> {
+        let near = self.near.iter().enumerate();
+        let mut found = near.map(|(place, (_, table))| (place, table.get(fingerprint, bytes)));
+        let (place, reference) = found.find(|(_, found)| found.is_some())?;
+        self.near[..=place].rotate_right(1);
+        reference
+    }
+
+    /// Holds the fingerprints of a container of the store from now on, in place of those that were
+    /// used least recently.
+    pub fn fetch(&mut self, number: u32) -> Result<()> {
+        if let Some(place) = self.near.iter().position(|(held, _)| *held == number) {
+            self.near[..=place].rotate_right(1);
+            return Ok(());
+        }
+        let Some(tag) = self.containers.tag(number) else { return Ok(()) };
+        let container = open_container(&self.objects, self.store, number, tag)?;
+        let (directory, store) = (&container.directory, self.number);
+        let chunks = directory.slots().map(|(slot, place)| {
+            let reference = Reference::new(store, number, slot);
+            (directory.fingerprints[place.index as usize], place.length, reference)
+        });
+        let open = chunks.filter(|(_, _, reference)| self.is_open(*reference));
+        let table = Table::new(open.collect());
+        self.near.truncate(self.near_max - 1);
+        self.near.insert(0, (number, table));
+        Ok(())
+    }
+
     /// Searches the runs, and caches the neighbourhood of a found chunk.
     fn look_up(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Result<Option<Reference>> {
         // A chunk may exist twice: condemned, and stored again.
@@ -127,20 +167,7 @@ impl SharedIndex {
         let Some(lookup) = &mut self.lookup else { return Ok(None) };
         let Some(record) = lookup.find(fingerprint, &is_wanted)? else { return Ok(None) };
         let reference = SharedRecord::decode(&record).reference;
-        let number = reference.container();
-        let is_held = self.near.iter().any(|(held, _)| *held == number);
-        if let Some(tag) = self.containers.tag(number).filter(|_| !is_held) {
-            let container = open_container(&self.objects, self.store, number, tag)?;
-            let (directory, store) = (&container.directory, self.number);
-            let chunks = directory.slots().map(|(slot, place)| {
-                let reference = Reference::new(store, number, slot);
-                (directory.fingerprints[place.index as usize], place.length, reference)
-            });
-            let open = chunks.filter(|(_, _, reference)| self.is_open(*reference));
-            let table = Table::new(open.collect());
-            self.near.truncate(NEIGHBOURHOODS - 1);
-            self.near.insert(0, (number, table));
-        }
+        self.fetch(reference.container())?;
         Ok(Some(reference))
     }
 

@@ -6,28 +6,33 @@
 
 mod writers;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use silt_format::number::{to_u32, to_u64};
+use silt_format::number::to_u32;
 use silt_format::{ALONE, ErrorKind, Head, Level, Result};
 use silt_repository::Repository;
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::heads;
 use silt_repository::packs::PackWriter;
-use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router};
+use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store};
 
 use crate::detect::Detector;
-use crate::draft::{DISKS, DraftChunk};
+use crate::draft::{DISKS, DraftChunk, print_of};
 use crate::known::Known;
+use crate::places::{NodeAnswers, StoreLookup, wanted};
 use crate::scan::SegmentDraft;
 
 pub(crate) use writers::NodeWriters;
+
+/// Containers of all nodes whose fingerprints are held, and of each node at least.
+const NEAR: usize = 6;
+const NEAR_MIN: usize = 2;
 
 /// A storage node as a backup sees it.
 pub(crate) struct Node {
@@ -35,7 +40,7 @@ pub(crate) struct Node {
     /// What messages call it.
     shown: String,
     /// Its index; `None` if it is empty.
-    index: Option<SharedLookup>,
+    lookup: Option<StoreLookup>,
     /// Whether new chunks may go there.
     takes_chunks: bool,
     /// About how many bytes it has, with those of this backup.
@@ -45,7 +50,11 @@ pub(crate) struct Node {
 
 /// The storage nodes of a backup.
 #[derive(Default)]
-pub(crate) struct Nodes(pub(crate) Vec<Arc<Node>>);
+pub(crate) struct Nodes {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    /// Who is asked about them first.
+    answers: Option<Arc<dyn NodeAnswers>>,
+}
 
 impl Nodes {
     /// Opens the nodes that can be reached, and names them in the series' head. A series that
@@ -53,7 +62,7 @@ impl Nodes {
     pub(crate) fn open(
         repository: &Repository,
         head: &mut Head,
-        avoided: &Arc<Avoided>,
+        (avoided, answers): (&Arc<Avoided>, Option<&Arc<dyn NodeAnswers>>),
         memory_bytes: usize,
     ) -> Result<Self> {
         let (objects, domain) = (&repository.objects, head.domain);
@@ -95,27 +104,28 @@ impl Nodes {
             }
             name_store(head, (number, store.id), seen);
             let containers = newest.as_ref().map_or(0, |head| head.containers.len());
+            let index = index.filter(|index| !index.is_empty());
+            let near = (NEAR / listed.len()).max(NEAR_MIN);
+            let index = index.map(|index| SharedLookup::new(index.holding(near), avoided));
             nodes.push(Arc::new(Node {
                 number,
                 shown: store.shown,
-                index: index
-                    .filter(|index| !index.is_empty())
-                    .map(|index| SharedLookup::new(index, avoided)),
+                lookup: index.map(|index| StoreLookup::new(index, None)),
                 takes_chunks: may_write && !node.is_closed,
                 used_bytes: AtomicU64::new(containers * container_bytes),
                 applications: newest.map_or_else(Vec::new, |head| head.applications),
             }));
         }
-        Ok(Self(nodes))
+        Ok(Self { nodes, answers: answers.cloned() })
     }
 
     /// The level that looks for chunks in the nodes; `None` if there are none.
     pub(crate) fn level(&self) -> Option<Box<dyn Detector>> {
-        if self.0.is_empty() {
+        if self.nodes.is_empty() {
             return None;
         }
         let (open, closed): (Vec<_>, Vec<_>) =
-            self.0.iter().cloned().partition(|node| node.takes_chunks);
+            self.nodes.iter().cloned().partition(|node| node.takes_chunks);
         let mut router = AppDedupe::default();
         let mut table: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (place, node) in open.iter().enumerate() {
@@ -126,7 +136,8 @@ impl Nodes {
         for (application, nodes) in table {
             router.director.assign(Application(application), nodes);
         }
-        Some(Box::new(NodeLevel { open, closed, router }))
+        let answers = self.answers.clone();
+        Some(Box::new(NodeLevel { open, closed, router, answers }))
     }
 }
 
@@ -136,6 +147,7 @@ struct NodeLevel {
     /// These get no new chunks, but those that they have are used.
     closed: Vec<Arc<Node>>,
     router: AppDedupe,
+    answers: Option<Arc<dyn NodeAnswers>>,
 }
 
 impl Detector for NodeLevel {
@@ -152,96 +164,206 @@ impl Detector for NodeLevel {
         if draft.unresolved() == 0 {
             return Ok(());
         }
-        for range in super_chunks(&draft.chunks, self.router.super_chunk_bytes) {
-            let chunks = &mut draft.chunks[range];
-            if chunks.iter().all(|chunk| chunk.found.is_some()) {
-                continue;
-            }
-            if let Some(node) = self.route(draft.application, chunks)? {
-                find(&node, chunks)?;
-                for chunk in chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-                    chunk.node = node.number;
-                }
-            }
-            self.closed.iter().try_for_each(|node| find(node, chunks))?;
+        let mut ranges = super_chunks(&draft.chunks);
+        ranges.retain(|range| draft.chunks[range.clone()].iter().any(is_unresolved));
+        let routed = self.route_all(draft.application, &draft.chunks, &ranges)?;
+        let of_place = |place: usize| {
+            let own = routed.iter().zip(&ranges).filter(move |(routed, _)| **routed == place);
+            own.map(|(_, range)| range.clone()).collect::<Vec<_>>()
+        };
+        let mut asked = Vec::new();
+        for (place, node) in self.open.iter().enumerate() {
+            let ranges = of_place(place);
+            unresolved_in(&mut draft.chunks, &ranges)
+                .into_iter()
+                .for_each(|chunk| chunk.node = node.number);
+            asked.push((node, ranges));
         }
-        Ok(())
+        self.find(&mut draft.chunks, &asked)?;
+        // These can't be asked at the same time: several may have a chunk.
+        self.closed
+            .iter()
+            .try_for_each(|node| self.find(&mut draft.chunks, &[(node, ranges.clone())]))
     }
 }
 
 impl NodeLevel {
-    fn route(
+    /// Looks for chunks in ranges of a segment that do not overlap, each in a node.
+    fn find(
+        &self,
+        chunks: &mut [DraftChunk],
+        asked: &[(&Arc<Node>, Vec<Range<usize>>)],
+    ) -> Result<()> {
+        let mut all: Vec<(&StoreLookup, u16, Vec<Range<usize>>)> = Vec::new();
+        for (node, ranges) in asked {
+            let is_asked = !unresolved_in(chunks, ranges).is_empty();
+            if let Some(lookup) = node.lookup.as_ref().filter(|_| is_asked) {
+                all.push((lookup, node.number, ranges.clone()));
+            }
+        }
+        let mut told = Vec::new();
+        if let Some(answers) = &self.answers {
+            let mut question = |(_, node, ranges): &(_, u16, Vec<Range<usize>>)| {
+                (*node, wanted(&unresolved_in(chunks, ranges)))
+            };
+            told = answers.find(&all.iter().map(&mut question).collect::<Vec<_>>());
+        }
+        told.resize(all.len(), None);
+        for ((lookup, _, ranges), told) in all.into_iter().zip(told) {
+            let mut own = unresolved_in(chunks, &ranges);
+            match told {
+                Some(told) => lookup.enter(&mut own, told),
+                None => lookup.read(&mut own)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of the node for each super-chunk, among those that take chunks.
+    fn route_all(
         &mut self,
         application: Application,
         chunks: &[DraftChunk],
-    ) -> Result<Option<Arc<Node>>> {
+        ranges: &[Range<usize>],
+    ) -> Result<Vec<usize>> {
         if self.open.len() < 2 {
-            return Ok(self.open.first().cloned());
+            return Ok(vec![0; ranges.len()]);
         }
-        let stored = chunks.iter().filter(|chunk| !is_zeros(chunk));
-        let chunk =
-            |chunk: &DraftChunk| Chunk { print: print_of(chunk), bytes: to_u32(chunk.range.len()) };
-        let piece = Piece { application, stream: 0, chunks: stored.map(chunk).collect() };
-        let answers = Indexes { nodes: &self.open, chunks, failure: Cell::default() };
-        let place = self.router.route(&piece, &answers);
-        match answers.failure.take() {
-            Some(error) => Err(error),
-            None => Ok(self.open.get(place).cloned()),
+        let pieces: Vec<Piece> =
+            ranges.iter().map(|range| piece(application, &chunks[range.clone()])).collect();
+        let told = self.ask(&pieces);
+        let mut indexes =
+            Indexes { nodes: &self.open, chunks: &[], told, piece: 0, failure: Cell::default() };
+        let mut routed = Vec::with_capacity(pieces.len());
+        for (number, (piece, range)) in pieces.iter().zip(ranges).enumerate() {
+            (indexes.piece, indexes.chunks) = (number, &chunks[range.clone()]);
+            routed.push(self.router.route(piece, &indexes));
+            if let Some(error) = indexes.failure.take() {
+                return Err(error);
+            }
         }
+        Ok(routed)
+    }
+
+    /// Asks the processes of nodes how many representatives they have, each node once for all
+    /// super-chunks for which it may be chosen. The answers, by node and super-chunk.
+    fn ask(&mut self, pieces: &[Piece]) -> BTreeMap<(usize, usize), usize> {
+        let mut told = BTreeMap::new();
+        let Some(answers) = &self.answers else { return told };
+        let mut questions = Questions { nodes: &self.open, piece: 0, asked: RefCell::default() };
+        for (number, piece) in pieces.iter().enumerate() {
+            questions.piece = number;
+            self.router.route(piece, &questions);
+        }
+        let (mut places, mut asked) = (Vec::new(), Vec::new());
+        for (place, questions) in questions.asked.into_inner() {
+            let (pieces, handprints): (Vec<_>, Vec<_>) = questions.into_iter().unzip();
+            places.push((place, pieces));
+            asked.push((self.open[place].number, handprints));
+        }
+        for ((place, pieces), found) in places.into_iter().zip(answers.similar(&asked)) {
+            let counts = pieces.into_iter().zip(found.unwrap_or_default());
+            told.extend(counts.map(|(piece, count)| ((place, piece), count)));
+        }
+        told
     }
 }
 
-/// Looks for the chunks that no level has found in a node.
-fn find(node: &Node, chunks: &mut [DraftChunk]) -> Result<()> {
-    let Some(index) = &node.index else { return Ok(()) };
-    let mut find = index.begin();
-    for chunk in chunks.iter_mut().filter(|chunk| chunk.found.is_none()) {
-        let found = find(&chunk.fingerprint, chunk.range.len())?;
-        chunk.found = found.map(|found| (found, Level::Shared));
-    }
-    Ok(())
+/// A super-chunk as routers take it: without zeros.
+fn piece(application: Application, chunks: &[DraftChunk]) -> Piece {
+    let stored = chunks.iter().filter(|chunk| !chunk.is_zeros());
+    Piece { application, stream: 0, chunks: stored.map(chunk_of).collect() }
 }
 
-/// Consecutive chunks of at least so many bytes, and the rest.
-fn super_chunks(chunks: &[DraftChunk], bytes_min: u64) -> Vec<Range<usize>> {
-    let (mut ranges, mut first, mut bytes) = (Vec::new(), 0, 0);
-    for (number, chunk) in chunks.iter().enumerate() {
-        bytes += to_u64(chunk.range.len());
-        if bytes >= bytes_min {
+fn is_unresolved(chunk: &DraftChunk) -> bool {
+    chunk.found.is_none()
+}
+
+/// The chunks in these ranges, in order, that no level has found.
+fn unresolved_in<'c>(
+    chunks: &'c mut [DraftChunk],
+    ranges: &[Range<usize>],
+) -> Vec<&'c mut DraftChunk> {
+    let mut ranges = ranges.iter().peekable();
+    let is_in = move |number: usize| {
+        while ranges.next_if(|range| range.end <= number).is_some() {}
+        ranges.peek().is_some_and(|range| range.contains(&number))
+    };
+    let (mut is_in, chunks) = (is_in, chunks.iter_mut().enumerate());
+    let chunks = chunks.filter(|(number, chunk)| is_in(*number) && is_unresolved(chunk));
+    chunks.map(|(_, chunk)| chunk).collect()
+}
+
+/// The super-chunks of a segment.
+fn super_chunks(chunks: &[DraftChunk]) -> Vec<Range<usize>> {
+    let (mut cutter, mut first) = (SuperChunks::default(), 0);
+    let ends = chunks.iter().map(|chunk| cutter.ends_with(chunk_of(chunk)));
+    let mut ranges = Vec::new();
+    for (number, ends) in ends.enumerate() {
+        if ends || number + 1 == chunks.len() {
             ranges.push(first..number + 1);
-            (first, bytes) = (number + 1, 0);
+            first = number + 1;
         }
-    }
-    if first < chunks.len() {
-        ranges.push(first..chunks.len());
     }
     ranges
 }
 
-fn is_zeros(chunk: &DraftChunk) -> bool {
-    chunk.found.is_some_and(|(reference, _)| reference.is_zero())
+/// A chunk as routers take it.
+fn chunk_of(chunk: &DraftChunk) -> Chunk {
+    Chunk { print: print_of(&chunk.fingerprint), bytes: to_u32(chunk.range.len()) }
 }
 
-/// The beginning of a fingerprint.
-fn print_of(chunk: &DraftChunk) -> Print {
-    let mut print = [0; 8];
-    print.copy_from_slice(&chunk.fingerprint.0[..8]);
-    Print::from_le_bytes(print)
+/// Notes which nodes a router would ask about a super-chunk. Which these are depends on the
+/// handprint and on loads, not on answers.
+struct Questions<'a> {
+    nodes: &'a [Arc<Node>],
+    piece: usize,
+    /// By node: super-chunks, with their handprints.
+    asked: RefCell<BTreeMap<usize, Vec<(usize, Vec<Print>)>>>,
 }
 
-/// What the indexes of nodes answer about a super-chunk.
+impl Answers for Questions<'_> {
+    fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn used_bytes(&self, node: usize) -> u64 {
+        self.nodes[node].used_bytes.load(Ordering::Relaxed)
+    }
+
+    fn similar(&self, node: usize, _application: Application, handprint: &[Print]) -> usize {
+        if self.nodes[node].lookup.is_some() {
+            let mut asked = self.asked.borrow_mut();
+            asked.entry(node).or_default().push((self.piece, handprint.to_vec()));
+        }
+        0
+    }
+
+    fn known(&self, node: usize, sample: &[Print]) -> usize {
+        self.similar(node, DISKS, sample)
+    }
+}
+
+/// What nodes answer about a super-chunk: their processes, or their indexes in the storage.
 struct Indexes<'a> {
     nodes: &'a [Arc<Node>],
     chunks: &'a [DraftChunk],
+    /// What processes have told, by node and super-chunk.
+    told: BTreeMap<(usize, usize), usize>,
+    piece: usize,
     failure: Cell<Option<silt_format::Error>>,
 }
 
 impl Indexes<'_> {
     fn count(&self, node: usize, prints: &[Print]) -> Result<usize> {
-        let Some(index) = &self.nodes[node].index else { return Ok(0) };
-        let (mut find, mut count) = (index.begin(), 0);
+        if let Some(told) = self.told.get(&(node, self.piece)) {
+            return Ok(*told);
+        }
+        let Some(lookup) = &self.nodes[node].lookup else { return Ok(0) };
+        let (mut find, mut count) = (lookup.index.begin(), 0);
         for print in prints {
-            let chunk = self.chunks.iter().find(|it| !is_zeros(it) && print_of(it) == *print);
+            let chunk =
+                self.chunks.iter().find(|it| !it.is_zeros() && print_of(&it.fingerprint) == *print);
             let Some(chunk) = chunk else { continue };
             count += usize::from(find(&chunk.fingerprint, chunk.range.len())?.is_some());
         }

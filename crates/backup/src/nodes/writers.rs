@@ -31,8 +31,18 @@ use crate::pipeline::Pipeline;
 /// Container numbers that a backup reserves first, and then at most: it doubles them each time.
 const RESERVED_FIRST: u32 = 4;
 const RESERVED_MAX: u32 = 64;
-/// Chunks after which a backup registers what it has written: their records take 8 MiB.
-const RECORDS_MAX: usize = 1 << 18;
+/// Chunks of all nodes after which a backup registers what it has written: their records take
+/// 4 MiB.
+const RECORDS_MAX: usize = 1 << 17;
+/// The same of each node, if there are many.
+const RECORDS_MIN: usize = 1 << 13;
+/// Containers of the configured size whose memory those of all nodes may take; a node's container
+/// has at least so many bytes.
+const CONTAINERS_OPEN: usize = 2;
+const CONTAINER_BYTES_MIN: usize = 1 << 20;
+/// Frames of all nodes that are sealed at once, and of each node at least.
+const FRAMES_IN_FLIGHT: usize = 8;
+const FRAMES_IN_FLIGHT_MIN: usize = 2;
 /// Number of runs of an index from which on new ones are merged with the smallest.
 const RUNS_MAX: usize = 8;
 /// How often a commit is tried while other backups change the node's head.
@@ -46,6 +56,9 @@ pub(crate) struct NodeWriters {
     session: [u8; 16],
     series: SeriesId,
     config: Config,
+    /// Chunks of a node after which it registers them, and frames that are sealed at once.
+    records_max: usize,
+    frames_in_flight: usize,
     nodes: BTreeMap<u16, (Arc<Node>, Option<Writing>)>,
     /// Bytes of containers that are closed for good.
     stored_bytes: u64,
@@ -70,14 +83,24 @@ struct Written {
 }
 
 impl NodeWriters {
-    /// Writers to these nodes, with containers of the size of `config`.
+    /// Writers to these nodes. Containers have the size of `config` if there are few; with many,
+    /// all of them share the memory.
     pub(crate) fn new(
         nodes: &Nodes,
         (session, series): ([u8; 16], SeriesId),
         config: &Config,
     ) -> Self {
-        let nodes = nodes.0.iter().map(|node| (node.number, (Arc::clone(node), None)));
-        Self { session, series, config: config.clone(), nodes: nodes.collect(), stored_bytes: 0 }
+        let written = nodes.nodes.iter().filter(|node| node.takes_chunks).count().max(1);
+        let bytes = config.container_bytes as usize;
+        let bytes =
+            (bytes * CONTAINERS_OPEN / written).clamp(CONTAINER_BYTES_MIN.min(bytes), bytes);
+        let mut config = config.clone();
+        config.container_bytes = silt_format::number::to_u32(bytes);
+        let records_max = (RECORDS_MAX / written).max(RECORDS_MIN);
+        let frames_in_flight = (FRAMES_IN_FLIGHT / written).max(FRAMES_IN_FLIGHT_MIN);
+        let nodes = nodes.nodes.iter().map(|node| (node.number, (Arc::clone(node), None)));
+        let (nodes, stored_bytes) = (nodes.collect(), 0);
+        Self { session, series, config, records_max, frames_in_flight, nodes, stored_bytes }
     }
 
     /// Bytes of sealed frames and directories so far.
@@ -101,10 +124,11 @@ impl NodeWriters {
         if !node.takes_chunks {
             return Ok(None);
         }
+        let records_max = self.records_max;
         // A container that is begun may be followed by one more while a chunk is added.
         let is_full = |it: &mut Writing| {
             it.containers.next_number().saturating_add(1) >= it.end
-                || it.placed.len() >= RECORDS_MAX
+                || it.placed.len() >= records_max
         };
         let full = writing.take_if(is_full);
         let doubled = |full: &Writing| full.reserved.saturating_mul(2).min(RESERVED_MAX);
@@ -134,8 +158,9 @@ impl NodeWriters {
             let tag = ObjectTag::first(objects.context.random_id());
             let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
             let store = (repository.store(number).id, number);
-            let containers =
+            let mut containers =
                 ContainerWriter::new(objects, store, &self.config, (first, tag), uploads)?;
+            containers.limit_in_flight(self.frames_in_flight);
             let (placed, applications) = (Vec::new(), Vec::new());
             *writing = Some(Writing { containers, end, reserved: more, placed, applications });
         }

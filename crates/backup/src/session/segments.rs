@@ -164,9 +164,7 @@ impl BackupSession<'_> {
                 other => other?,
             }
         }
-        let places = self.options.places.clone();
-        let shared = self.shared.clone().map(|lookup| (lookup, places));
-        let mut levels = levels(&self.options.detection, index, shared);
+        let mut levels = levels(&self.options.detection, index, self.shared.clone());
         levels.extend(self.nodes.level());
         Ok(Detection { levels, orphans })
     }

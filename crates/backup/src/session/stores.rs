@@ -9,23 +9,25 @@ use silt_repository::check_record::Avoided;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
 use crate::nodes::Nodes;
+use crate::options::BackupOptions;
+use crate::places::StoreLookup;
 
 /// What a backup knows of the stores of several series, and which chunks it must not refer to.
 pub(super) struct Stores {
     /// The shared store's index; `None` if it is empty or not used.
-    pub(super) shared: Option<SharedLookup>,
+    pub(super) shared: Option<StoreLookup>,
     pub(super) nodes: Nodes,
     pub(super) avoided: Arc<Avoided>,
 }
 
 impl Stores {
     /// Opens the stores, and names them in the series' head. `check` is the name of the series'
-    /// newest check record; then, whether the shared store and nodes are used.
+    /// newest check record.
     pub(super) fn open(
         repository: &Repository,
         head: &mut Head,
         check: Option<String>,
-        (uses_shared, uses_nodes): (bool, bool),
+        options: &BackupOptions,
         budget: Budget,
     ) -> Result<Self> {
         let (objects, domain) = (&repository.objects, head.domain);
@@ -34,19 +36,22 @@ impl Stores {
         if let Some(shared) = &shared {
             shared.name_in(head);
         }
-        let shared = shared.filter(|index| uses_shared && !index.is_empty());
+        let shared = shared.filter(|index| options.detection.shared && !index.is_empty());
         let (_, checked) = objects.read_check_record(head.series, check)?;
         let store = objects.keys.shared_store_id(domain);
         let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
         let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
         stores_checked.extend(nodes_checked(repository, domain)?);
         let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
-        let nodes = if uses_nodes {
-            Nodes::open(repository, head, &avoided, budget.lookup_bytes())?
+        let nodes = if options.detection.nodes {
+            let answers = options.node_answers.as_ref();
+            Nodes::open(repository, head, (&avoided, answers), budget.lookup_bytes())?
         } else {
             Nodes::default()
         };
-        let shared = shared.map(|index| SharedLookup::new(index, &avoided));
+        let lookup =
+            |index| StoreLookup::new(SharedLookup::new(index, &avoided), options.places.clone());
+        let shared = shared.map(lookup);
         Ok(Self { shared, nodes, avoided })
     }
 }

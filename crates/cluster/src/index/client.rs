@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use silt_backup::SharedPlaces;
 use silt_format::{Fingerprint, Reference, Result};
@@ -11,14 +10,9 @@ use silt_repository::env::Context;
 use super::messages::{Wanted, decode_answer, encode_question};
 use super::server::QUESTIONS;
 use super::{FINGERPRINTS_MAX, PARTITIONS, holder, partition, service_of};
+use crate::respondent::Respondent;
 use crate::{Bus, Messages, Name};
 
-/// How long an answer is waited for; after that all of its question are misses.
-const PATIENCE: Duration = Duration::from_millis(200);
-/// After so many questions without an answer in a row, a host is not asked for a while.
-const MISSES_MAX: u32 = 3;
-/// How long.
-const PAUSE_NS: i64 = 15 * 1_000_000_000;
 /// Where answers take longer than this on average, the storage is asked instead: a segment waits
 /// for its answers, while the storage's index is read for many segments at once.
 const SLOW_NS: i64 = 10_000_000;
@@ -34,15 +28,9 @@ pub struct IndexClient {
     context: Context,
     /// Of each partition, the number of its holder.
     holders: Vec<usize>,
-    hosts: Vec<Host>,
+    hosts: Vec<Respondent>,
     /// Questions, and how long their answers took on average, in nanoseconds.
     took: Mutex<(u32, i64)>,
-}
-
-struct Host {
-    service: Name,
-    /// Questions in a row that were not answered, and since when.
-    silent: Mutex<(u32, i64)>,
 }
 
 impl std::fmt::Debug for IndexClient {
@@ -67,7 +55,7 @@ impl IndexClient {
             found.and_then(|found| names.iter().position(|name| name == found)).unwrap_or(0)
         };
         let holders = (0..PARTITIONS).map(number).collect();
-        let host = |name| Ok(Host { service: service_of(name)?, silent: Mutex::default() });
+        let host = |name| Ok(Respondent::new(service_of(name)?, QUESTIONS));
         let hosts = names.iter().map(host).collect::<Result<_>>()?;
         let took = Mutex::default();
         Ok(Self { bus, messages, context, holders, hosts, took })
@@ -86,21 +74,14 @@ impl IndexClient {
     }
 
     /// Asks a host; `None` if it does not answer.
-    fn ask(&self, host: &Host, wanted: &[Wanted]) -> Option<Vec<Option<Reference>>> {
+    fn ask(&self, host: &Respondent, wanted: &[Wanted]) -> Option<Vec<Option<Reference>>> {
         let now_ns = self.context.env.now_ns();
-        let silent = || host.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        let (misses, since_ns) = *silent();
-        if misses >= MISSES_MAX && now_ns.saturating_sub(since_ns) < PAUSE_NS {
-            return None;
-        }
-        let nonce = self.context.random_id();
-        let question = self.messages.seal(QUESTIONS, &encode_question(nonce, wanted)).ok()?;
-        let answer = self.bus.ask(&host.service, &question, PATIENCE).ok().flatten();
-        let answer = answer.and_then(|answer| self.messages.open(nonce, &answer).ok());
-        let answer = answer.filter(|answer| answer.signer.is_full());
-        let found = answer.and_then(|answer| decode_answer(&answer.plain, wanted.len()).ok());
+        let found = host.ask(
+            (&*self.bus, &self.messages, &self.context),
+            |nonce| encode_question(nonce, wanted),
+            |answer| decode_answer(answer, wanted.len()).ok(),
+        );
         self.note_time(self.context.env.now_ns().saturating_sub(now_ns));
-        *silent() = if found.is_some() { (0, now_ns) } else { (misses + 1, now_ns) };
         found
     }
 }

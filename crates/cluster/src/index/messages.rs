@@ -5,12 +5,12 @@ use silt_format::{Error, Fingerprint, Reference, Result};
 use super::FINGERPRINTS_MAX;
 
 /// A fingerprint that is looked up, and the length of its chunk.
-pub(super) type Wanted = (Fingerprint, u32);
+pub(crate) type Wanted = (Fingerprint, u32);
 
 const WANTED_BYTES: usize = 24;
 
 /// A question: the number that its answer is sealed with, then fingerprints and lengths.
-pub(super) fn encode_question(nonce: u64, wanted: &[Wanted]) -> Vec<u8> {
+pub(crate) fn encode_question(nonce: u64, wanted: &[Wanted]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 + wanted.len() * WANTED_BYTES);
     bytes.extend_from_slice(&nonce.to_le_bytes());
     for (fingerprint, length) in wanted {
@@ -20,7 +20,7 @@ pub(super) fn encode_question(nonce: u64, wanted: &[Wanted]) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode_question(bytes: &[u8]) -> Result<(u64, Vec<Wanted>)> {
+pub(crate) fn decode_question(bytes: &[u8]) -> Result<(u64, Vec<Wanted>)> {
     let (nonce, rest) = bytes.split_first_chunk::<8>().ok_or_else(malformed)?;
     let (wanted, tail) = rest.as_chunks::<WANTED_BYTES>();
     if !tail.is_empty() || wanted.len() > FINGERPRINTS_MAX {
@@ -36,7 +36,7 @@ pub(super) fn decode_question(bytes: &[u8]) -> Result<(u64, Vec<Wanted>)> {
 }
 
 /// An answer: a bit for each fingerprint, then the references of those that were found.
-pub(super) fn encode_answer(found: &[Option<Reference>]) -> Vec<u8> {
+pub(crate) fn encode_answer(found: &[Option<Reference>]) -> Vec<u8> {
     let mut bytes = vec![0; found.len().div_ceil(8)];
     for (number, _) in found.iter().enumerate().filter(|(_, found)| found.is_some()) {
         bytes[number / 8] |= 1 << (number % 8);
@@ -48,7 +48,7 @@ pub(super) fn encode_answer(found: &[Option<Reference>]) -> Vec<u8> {
 }
 
 /// The answer to a question of `count` fingerprints.
-pub(super) fn decode_answer(bytes: &[u8], count: usize) -> Result<Vec<Option<Reference>>> {
+pub(crate) fn decode_answer(bytes: &[u8], count: usize) -> Result<Vec<Option<Reference>>> {
     let (bits, references) = bytes.split_at_checked(count.div_ceil(8)).ok_or_else(malformed)?;
     let (references, tail) = references.as_chunks::<8>();
     let mut references = references.iter();

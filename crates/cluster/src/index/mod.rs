@@ -10,7 +10,7 @@
 //! sealed and signed, so that the bus cannot make a chunk up.
 
 mod client;
-mod messages;
+pub(crate) mod messages;
 mod server;
 
 pub use client::IndexClient;

@@ -20,6 +20,8 @@ pub(super) fn service_subject(service: &Name) -> String {
     match service.as_str().split_once('-') {
         // Hosts that may ask for chunks need no right to ask for anything else.
         Some(("index", host)) => format!("silt.index.{host}"),
+        // No name of a host has a dot.
+        Some(("node", number)) => format!("silt.index.node.{number}"),
         _ => format!("silt.ask.{service}"),
     }
 }

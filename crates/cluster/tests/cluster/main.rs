@@ -13,4 +13,5 @@ mod conformance;
 mod index;
 mod local;
 mod nats;
+mod nodes;
 mod rounds;

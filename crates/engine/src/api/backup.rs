@@ -134,6 +134,38 @@ pub use silt_backup::Taken;
 pub use silt_backup::SharedPlaces;
 
 /// ```
+/// use std::sync::Arc;
+///
+/// use siltstone::{BackupOptions, NodeAnswers, Reference, Wanted};
+///
+/// /// Answers as if no node had anything, so that everything is stored as new.
+/// #[derive(Debug)]
+/// struct Nothing;
+///
+/// impl NodeAnswers for Nothing {
+///     fn similar(&self, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>> {
+///         asked.iter().map(|(_, handprints)| Some(vec![0; handprints.len()])).collect()
+///     }
+///     fn find(&self, asked: &[(u16, Vec<Wanted>)]) -> Vec<Option<Vec<Option<Reference>>>> {
+///         asked.iter().map(|(_, chunks)| Some(vec![None; chunks.len()])).collect()
+///     }
+/// }
+///
+/// let node_answers: Option<Arc<dyn NodeAnswers>> = Some(Arc::new(Nothing));
+/// let options = BackupOptions { node_answers, ..BackupOptions::default() };
+/// # drop(options);
+/// ```
+pub use silt_backup::NodeAnswers;
+
+/// ```
+/// use siltstone::{Fingerprint, Wanted};
+///
+/// let chunk: Wanted = (Fingerprint([7; 20]), 4096);
+/// assert_eq!(chunk.1, 4096, "its length in bytes");
+/// ```
+pub use silt_backup::Wanted;
+
+/// ```
 /// use siltstone::Fingerprint;
 ///
 /// let fingerprint = Fingerprint([7; 20]);

@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
+use silt_agent::Lookups;
 use silt_format::{Chunking, Error, ErrorKind, Level, ResultExt, SEGMENT_BYTES, Snapshot, Volume};
 use silt_source::{
     ChangedMap, FormatChoice, MapForm, SourceOptions, StreamSource, VolumeSource, open_source,
 };
 use silt_tree::{TreeSource, Walk};
 use siltstone::{
-    Activity, BackupOptions, BackupReport, BackupSession, Repository, SharedPlaces, Taken,
-    Throttled, TreeOptions,
+    Activity, BackupOptions, BackupReport, BackupSession, Repository, Taken, Throttled, TreeOptions,
 };
 
 use super::made_here::MadeHere;
@@ -91,8 +90,9 @@ fn run_one(
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;
-    let places = places(session, args, &repository);
-    let options = BackupOptions { taken, places, ..options(session, args, chunking) };
+    let Lookups { places, nodes: node_answers } = lookups(session, args, &repository);
+    let looked_up = BackupOptions { places, node_answers, ..options(session, args, chunking) };
+    let options = BackupOptions { taken, ..looked_up };
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;
     let mut backup = repository.backup(&own_name, options)?;
@@ -262,20 +262,18 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
     }
 }
 
-/// The index in the memory of the agents that are named. Without them, the storage has it too.
-pub fn places(
-    session: &Session<'_>,
-    args: &Backup,
-    repository: &Repository,
-) -> Option<Arc<dyn SharedPlaces>> {
-    let agent = session.chosen.agent.as_ref().filter(|_| !args.index_hosts.is_empty())?;
-    let name = agent
-        .name
-        .clone()
-        .map_or_else(|| silt_agent::host_name(&session.context.env.process().host).ok(), Some)?;
-    let places =
-        silt_agent::index_places(agent.bus.as_ref()?, &name, repository, &args.index_hosts);
-    places.map_err(|failure| session.detail(&failure.to_string())).ok()
+/// Who is asked over the bus for chunks: the agents that are named, and the processes of storage
+/// nodes. Without them, the storage has all that is asked for.
+pub fn lookups(session: &Session<'_>, args: &Backup, repository: &Repository) -> Lookups {
+    let connect = || -> Option<Result<Lookups, Failure>> {
+        let agent = session.chosen.agent.as_ref()?;
+        let host = || silt_agent::host_name(&session.context.env.process().host).ok();
+        let name = agent.name.clone().or_else(host)?;
+        Some(Lookups::connect(agent.bus.as_ref()?, &name, repository, &args.index_hosts))
+    };
+    connect()
+        .and_then(|lookups| lookups.map_err(|failure| session.detail(&failure.to_string())).ok())
+        .unwrap_or_default()
 }
 
 /// The time of a snapshot whose volumes are opened from now on. It may have to wait for the series

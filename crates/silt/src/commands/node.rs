@@ -3,25 +3,28 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use silt_agent::{NodeProcess, NodeServerOptions};
 use silt_format::{Error, ErrorKind};
 use silt_location::{absolute, names_of};
 use silt_storage::Storage;
 use siltstone::{HealReport, NodeStatus, Repository};
 
-use super::{Failure, Session, Traffic};
-use crate::cli::{Node, NodeCommand};
+use super::{Failure, Session, Traffic, cluster};
+use crate::cli::{Node, NodeCommand, NodeRun};
 use crate::output;
 
 pub fn run(session: &Session<'_>, args: &Node) -> Result<u8, Failure> {
     let Some(command) = &args.command else { return list(session) };
-    if matches!(command, NodeCommand::List) {
-        return list(session);
+    match command {
+        NodeCommand::List => return list(session),
+        NodeCommand::Run(args) => return answer(session, args),
+        _ => {}
     }
     let repository = session.repository_to_change(false)?;
     let here = here(session, &repository)?;
     let open = |location: &str| session.storage(location, Traffic::Other, false);
     let (name, done) = match command {
-        NodeCommand::List => return list(session),
+        NodeCommand::List | NodeCommand::Run(_) => return list(session),
         NodeCommand::Add { name, location } => {
             add(session, repository, &here, (name, location))?;
             (name, format!("Added node {name}; backups that begin now write to it."))
@@ -64,6 +67,27 @@ pub fn add(
     create(session, location)?;
     let open = |location: &str| session.storage(location, Traffic::Other, false);
     Ok(repository.add_node(here, name, &absolute(location), &open)?)
+}
+
+fn answer(session: &Session<'_>, args: &NodeRun) -> Result<u8, Failure> {
+    let (repository, group) = cluster::connect(session, &args.bus)?;
+    let number = |name: &String| {
+        let node = repository.nodes().iter().find(|node| node.name == *name);
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no node '{name}'"));
+        node.map(|node| (node.number, name.clone())).ok_or_else(missing)
+    };
+    let nodes = args.names.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    let memory_bytes = silt_format::number::to_usize(u64::from(args.index_memory) << 20);
+    let process = NodeProcess {
+        nodes,
+        options: NodeServerOptions { memory_bytes, is_exact: !args.approximate },
+        messages: group.messages().clone(),
+        bus: Arc::clone(group.bus()),
+        env: Arc::clone(&session.context.env),
+        finish_line: &|| session.reporter.finish(),
+        json: session.global.json,
+    };
+    process.run()
 }
 
 fn written(report: &HealReport) -> String {

@@ -55,7 +55,7 @@ fn bus(session: &Session<'_>, args: &BusOptions) -> Result<BusSettings, Failure>
 }
 
 /// Opens the repository, whose keys seal what is said, and connects to the bus.
-fn connect(session: &Session<'_>, args: &BusOptions) -> Result<(Repository, Group), Failure> {
+pub fn connect(session: &Session<'_>, args: &BusOptions) -> Result<(Repository, Group), Failure> {
     let bus = bus(session, args)?;
     let named = session.chosen.agent.as_ref().and_then(|agent| agent.name.clone());
     let host = || host_name(&session.context.env.process().host);

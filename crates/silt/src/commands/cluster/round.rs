@@ -38,7 +38,7 @@ pub fn run(session: &Session<'_>, args: &ClusterRound) -> Result<u8, Failure> {
         arrival: ARRIVAL.max(Duration::from_secs(args.patience)),
         chunk_bytes: CHUNK_BYTES,
     };
-    let (bus, messages) = (group.bus(), group.messages());
+    let (bus, messages) = (&**group.bus(), group.messages());
     let coordinator = Coordinator::new(&repository, bus, messages, &options)?;
     if args.dry_run {
         let parts = coordinator.preview()?;

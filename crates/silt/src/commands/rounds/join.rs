@@ -73,7 +73,7 @@ impl Rounds<'_> {
             patience: PATIENCE,
         };
         let host = RoundHost::new(&self.repository, self, &options);
-        let has_ended = host.run(group.bus(), group.messages())?;
+        let has_ended = host.run(&**group.bus(), group.messages())?;
         self.session.reporter.finish();
         Ok(if has_ended { self.code.get() } else { 1 })
     }

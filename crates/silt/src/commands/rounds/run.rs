@@ -17,7 +17,7 @@ use super::{expected_line, planned_json};
 use crate::advice::with_advice;
 use crate::cli::Backup;
 use crate::commands::backup::{
-    add_tree, conclude, open, options, places, repository, taken_now, warn_of_mount,
+    add_tree, conclude, lookups, open, options, repository, taken_now, warn_of_mount,
 };
 use crate::commands::made_here::MadeHere;
 use crate::commands::volume_args::PathText;
@@ -70,7 +70,8 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
     let trees = fleet.take_trees();
     let mut options = options(session, args, chunking);
-    options.places = places(session, args, &repository);
+    let asked = lookups(session, args, &repository);
+    (options.places, options.node_answers) = (asked.places, asked.nodes);
     options.tags.extend(fleet.tags.iter().cloned());
     let code = Cell::new(0);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
