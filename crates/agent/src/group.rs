@@ -15,7 +15,8 @@ use silt_terminal::failure::Failure;
 use silt_terminal::output;
 use siltstone::{Env, NodeAnswers, Repository, SharedPlaces};
 
-use crate::settings::BusSettings;
+use crate::plan::host_name;
+use crate::settings::{AgentSettings, BusSettings};
 use crate::{link, tell};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -169,8 +170,21 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// The ways to these agents, and to the processes of the repository's nodes.
-    pub fn connect(
+    /// The ways to these agents, and to the processes of the repository's nodes, by the bus of a
+    /// host's agent; none if it has none.
+    pub fn of_agent(
+        settings: Option<&AgentSettings>,
+        host: &str,
+        repository: &Repository,
+        agents: &[String],
+    ) -> Result<Self, Failure> {
+        let Some(settings) = settings else { return Ok(Self::default()) };
+        let Some(bus) = &settings.bus else { return Ok(Self::default()) };
+        let name = settings.name.clone().map_or_else(|| host_name(host), Ok)?;
+        Self::connect(bus, &name, repository, agents)
+    }
+
+    fn connect(
         bus: &BusSettings,
         member: &Name,
         repository: &Repository,

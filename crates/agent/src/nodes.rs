@@ -4,28 +4,27 @@ use std::sync::Arc;
 
 use serde_json::json;
 use silt_cluster::nodes::{NodeHolds, NodeServer, NodeServerOptions};
-use silt_cluster::{Bus, Messages};
-use silt_format::Error;
+use silt_format::{Error, ErrorKind, NodePlaces};
 use silt_terminal::failure::Failure;
 use silt_terminal::output;
-use siltstone::Env;
+use siltstone::{Env, Repository};
+
+use crate::group::Group;
 
 /// How often it is seen whether a node has another index.
-const REFRESH_NS: u64 = 5 * 1_000_000_000;
+const REFRESH_NS: u64 = 1_000_000_000;
 const PAUSE_NS: u64 = 200_000_000;
 
 /// Answers for storage nodes until the process is stopped.
 pub struct NodeProcess<'p> {
-    /// Numbers and names.
-    pub nodes: Vec<(u16, String)>,
+    /// The repository of the nodes.
+    pub repository: &'p Repository,
+    /// The names of nodes.
+    pub names: &'p [String],
     /// How it answers.
     pub options: NodeServerOptions,
-    /// What seals answers.
-    pub messages: Messages,
     /// How it is asked.
-    pub bus: Arc<dyn Bus>,
-    /// The clock.
-    pub env: Arc<dyn Env>,
+    pub group: &'p Group,
     /// Ends the line of progress.
     pub finish_line: &'p dyn Fn(),
     /// Whether it prints messages for programs.
@@ -46,12 +45,16 @@ impl NodeProcess<'_> {
     /// Answers until the process is interrupted.
     pub fn run(self) -> Result<u8, Failure> {
         let mut nodes = Vec::new();
-        for (number, name) in &self.nodes {
-            let server = NodeServer::start(&*self.bus, &self.messages, *number, self.options)?;
-            let (name, number) = (name.clone(), *number);
+        for name in self.names {
+            let all = self.repository.nodes();
+            let node = all.iter().find(|node| node.name == *name);
+            let number = node.ok_or_else(|| missing(name, all))?.number;
+            let (bus, messages) = (self.group.bus(), self.group.messages());
+            let server = NodeServer::start(&**bus, messages, number, self.options)?;
+            let name = name.clone();
             nodes.push(Answered { name, number, server, is_told: false, trouble: None });
         }
-        while !self.env.is_interrupted() {
+        while !self.is_over() {
             for node in &mut nodes {
                 self.refresh(node);
             }
@@ -63,6 +66,14 @@ impl NodeProcess<'_> {
         Ok(0)
     }
 
+    fn env(&self) -> &Arc<dyn Env> {
+        &self.repository.objects.context.env
+    }
+
+    fn is_over(&self) -> bool {
+        self.env().is_interrupted()
+    }
+
     fn refresh(&self, node: &mut Answered) {
         match node.server.refresh() {
             Ok(holds) => {
@@ -72,7 +83,7 @@ impl NodeProcess<'_> {
                 }
                 node.is_told = true;
             }
-            Err(_) if self.env.is_interrupted() => {}
+            Err(_) if self.is_over() => {}
             Err(error) => note_once(node, &error),
         }
     }
@@ -103,11 +114,21 @@ impl NodeProcess<'_> {
 
     fn pause(&self) {
         let mut left_ns = REFRESH_NS;
-        while left_ns > 0 && !self.env.is_interrupted() {
-            self.env.sleep_ns(PAUSE_NS);
+        while left_ns > 0 && !self.is_over() {
+            self.env().sleep_ns(PAUSE_NS);
             left_ns = left_ns.saturating_sub(PAUSE_NS);
         }
     }
+}
+
+fn missing(name: &str, all: &[NodePlaces]) -> Error {
+    let names: Vec<&str> = all.iter().map(|node| node.name.as_str()).collect();
+    let message = if names.is_empty() {
+        format!("there is no node '{name}': the repository has no nodes")
+    } else {
+        format!("there is no node '{name}', but {}", names.join(", "))
+    };
+    Error::new(ErrorKind::NotFound, message)
 }
 
 fn note_once(node: &mut Answered, error: &Error) {

@@ -1,4 +1,5 @@
-//! Where chunks of stores are that several series use: somebody may know it better than the storage.
+//! Where chunks of stores are that several series use: somebody may know it sooner than the
+//! storage tells it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -150,9 +150,11 @@ impl<'r> BackupSession<'r> {
         let mut head = base(repository, (series, name), state.head, by)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
+        let uses = (options.detection.shared, options.detection.nodes);
+        let asked = (options.places.as_ref(), options.node_answers.as_ref());
         // Must be after reading the series' record and head: condemning chunks relies on it.
         let Stores { shared, nodes, avoided } =
-            Stores::open(repository, &mut head, state.check, &options, budget)?;
+            Stores::open(repository, &mut head, state.check, uses, asked, budget)?;
         let reader = Arc::new(MapReader::new(objects, &head));
         let mut config = repository.config.clone();
         let bytes = budget.container_bytes(config.container_bytes as usize);

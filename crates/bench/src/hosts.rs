@@ -62,7 +62,8 @@ impl Drop for Host {
     }
 }
 
-struct Killed(Child);
+/// A process that is killed when this is dropped.
+pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -367,7 +368,7 @@ fn watch(processes: &[u32], is_over: &AtomicBool) -> u64 {
 }
 
 /// Resident bytes of one kind.
-fn resident(process: u32, kind: &str) -> u64 {
+pub fn resident(process: u32, kind: &str) -> u64 {
     let path = PathBuf::from(format!("/proc/{process}/status"));
     let status = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(kind));

@@ -27,6 +27,7 @@ mod link;
 mod many;
 mod memory;
 mod mount;
+mod nodes;
 mod peers;
 mod plot;
 mod process;
@@ -105,6 +106,13 @@ enum Command {
     /// Measure backups of a large disk of which a share has changed, against the machine's bounds
     #[command(after_help = "Example:\n  silt-bench scan --work /vm/bench --gib 8")]
     Scan(ScanOptions),
+    /// Measure storage nodes in buckets: several clients at once, with and without processes beside
+    /// the nodes; needs minio and nats-server
+    #[command(
+        after_help = "Example:\n  silt-bench nodes --disks /vm/fleet --work /vm/bench --clients 7 \
+                      --round-trip-ms 30"
+    )]
+    Nodes(NodesOptions),
     /// Measure commands over many small series, in a bucket far away or in a folder
     #[command(
         after_help = "Examples:\n  silt-bench many --work /dev/shm/bench --series 300 --silt \
@@ -366,6 +374,30 @@ struct FarOptions {
 }
 
 #[derive(clap::Args)]
+struct NodesOptions {
+    #[command(flatten)]
+    disks: SharingOptions,
+    /// Days of each machine; each is a series of its own.
+    #[arg(long, default_value_t = 3)]
+    days: usize,
+    /// Backups at once.
+    #[arg(long, default_value_t = 7)]
+    clients: usize,
+    /// How many nodes.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// How long the way from clients to the buckets and back takes.
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    round_trip_ms: u64,
+    /// How many times each way is measured; medians are printed.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
+
+#[derive(clap::Args)]
 struct ManyOptions {
     /// A folder for the server, disks and caches; it is emptied. In memory, since small disks cost
     /// little but syncs.
@@ -552,6 +584,7 @@ fn main() -> ExitCode {
         Command::Join(options) => join::run(&options),
         Command::Export(options) => export::run(&options),
         Command::Far(options) => far::run(&options),
+        Command::Nodes(options) => nodes::run(&options),
         Command::Many(options) => many::run(&options),
         Command::Boot(options) => boot::run(&options),
         Command::Memory(options) => memory::run(&options),

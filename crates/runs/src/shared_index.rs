@@ -55,6 +55,18 @@ impl SharedIndex {
         let Some(head) = state.head else { return Ok(None) };
         let empty = || Head::empty(store, domain, &store_name(number));
         let head = heads::base(objects, store, &head, empty)?;
+        let index = Self::of_head(objects, number, &head, memory_bytes)?;
+        Ok(Some((index, state.check)))
+    }
+
+    /// The index of a store with this number, as its `head` names it.
+    pub fn of_head(
+        objects: &Arc<Objects>,
+        number: u16,
+        head: &Head,
+        memory_bytes: usize,
+    ) -> Result<Self> {
+        let store = head.series;
         let runs: Vec<_> =
             head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
         let lookup = if runs.is_empty() {
@@ -65,7 +77,7 @@ impl SharedIndex {
         let lists: Vec<_> = head.dead.iter().chain(&head.condemned).copied().collect();
         let barred = dead::read(objects, store, &lists)?;
         let barred = barred.by_container().map(|(number, ranges)| (number, ranges.to_vec()));
-        let index = Self {
+        Ok(Self {
             objects: Arc::clone(objects),
             number,
             store,
@@ -74,9 +86,8 @@ impl SharedIndex {
             near: Vec::new(),
             near_max: NEIGHBOURHOODS,
             barred: barred.collect(),
-            containers: head.containers,
-        };
-        Ok(Some((index, state.check)))
+            containers: head.containers.clone(),
+        })
     }
 
     /// Holds the fingerprints of so many containers, at least 1.

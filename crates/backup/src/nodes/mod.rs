@@ -9,8 +9,8 @@ mod writers;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use silt_format::number::to_u32;
 use silt_format::{ALONE, ErrorKind, Head, Level, Result};
@@ -40,12 +40,39 @@ pub(crate) struct Node {
     /// What messages call it.
     shown: String,
     /// Its index; `None` if it is empty.
-    lookup: Option<StoreLookup>,
+    lookup: RwLock<Option<StoreLookup>>,
+    avoided: Arc<Avoided>,
+    /// Memory for its index, and containers whose fingerprints are held.
+    held: (usize, usize),
     /// Whether new chunks may go there.
     takes_chunks: bool,
     /// About how many bytes it has, with those of this backup.
     used_bytes: AtomicU64,
     applications: Vec<u16>,
+}
+
+impl Node {
+    /// Its index, as it was read last.
+    fn lookup(&self) -> Option<StoreLookup> {
+        self.lookup.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes over what other backups have registered meanwhile.
+    ///
+    /// The series' head keeps the generation that it has named first: a sweep that condemns a chunk
+    /// after that waits for this backup, also if the chunk was only found in a later head.
+    fn renew(&self, repository: &Repository, head: &Head) -> Result<()> {
+        let (memory_bytes, near) = self.held;
+        let index = SharedIndex::of_head(&repository.objects, self.number, head, memory_bytes)?;
+        let lookup = lookup_of(index.holding(near), &self.avoided);
+        *self.lookup.write().unwrap_or_else(PoisonError::into_inner) = lookup;
+        Ok(())
+    }
+}
+
+/// Looks up in an index, unless it is empty.
+fn lookup_of(index: SharedIndex, avoided: &Arc<Avoided>) -> Option<StoreLookup> {
+    (!index.is_empty()).then(|| StoreLookup::new(SharedLookup::new(index, avoided), None))
 }
 
 /// The storage nodes of a backup.
@@ -105,12 +132,14 @@ impl Nodes {
             name_store(head, (number, store.id), seen);
             let containers = newest.as_ref().map_or(0, |head| head.containers.len());
             let index = index.filter(|index| !index.is_empty());
-            let near = (NEAR / listed.len()).max(NEAR_MIN);
-            let index = index.map(|index| SharedLookup::new(index.holding(near), avoided));
+            let held = (memory_bytes / listed.len(), (NEAR / listed.len()).max(NEAR_MIN));
+            let lookup = index.and_then(|index| lookup_of(index.holding(held.1), avoided));
             nodes.push(Arc::new(Node {
                 number,
                 shown: store.shown,
-                lookup: index.map(|index| StoreLookup::new(index, None)),
+                lookup: RwLock::new(lookup),
+                avoided: Arc::clone(avoided),
+                held,
                 takes_chunks: may_write && !node.is_closed,
                 used_bytes: AtomicU64::new(containers * container_bytes),
                 applications: newest.map_or_else(Vec::new, |head| head.applications),
@@ -194,10 +223,10 @@ impl NodeLevel {
         chunks: &mut [DraftChunk],
         asked: &[(&Arc<Node>, Vec<Range<usize>>)],
     ) -> Result<()> {
-        let mut all: Vec<(&StoreLookup, u16, Vec<Range<usize>>)> = Vec::new();
+        let mut all: Vec<(StoreLookup, u16, Vec<Range<usize>>)> = Vec::new();
         for (node, ranges) in asked {
             let is_asked = !unresolved_in(chunks, ranges).is_empty();
-            if let Some(lookup) = node.lookup.as_ref().filter(|_| is_asked) {
+            if let Some(lookup) = node.lookup().filter(|_| is_asked) {
                 all.push((lookup, node.number, ranges.clone()));
             }
         }
@@ -332,7 +361,7 @@ impl Answers for Questions<'_> {
     }
 
     fn similar(&self, node: usize, _application: Application, handprint: &[Print]) -> usize {
-        if self.nodes[node].lookup.is_some() {
+        if self.nodes[node].lookup().is_some() {
             let mut asked = self.asked.borrow_mut();
             asked.entry(node).or_default().push((self.piece, handprint.to_vec()));
         }
@@ -359,7 +388,7 @@ impl Indexes<'_> {
         if let Some(told) = self.told.get(&(node, self.piece)) {
             return Ok(*told);
         }
-        let Some(lookup) = &self.nodes[node].lookup else { return Ok(0) };
+        let Some(lookup) = self.nodes[node].lookup() else { return Ok(0) };
         let (mut find, mut count) = (lookup.index.begin(), 0);
         for print in prints {
             let chunk =

@@ -152,7 +152,9 @@ impl NodeWriters {
                 }
                 other => other?,
             };
+            let (reserved, head) = reserved;
             let Some(StoreWriter { first, end, .. }) = reserved else { return Ok(None) };
+            node.renew(repository, &head)?;
             let objects = &repository.objects;
             let budget = objects.context.budget(0);
             let tag = ObjectTag::first(objects.context.random_id());
@@ -235,7 +237,7 @@ fn commit(
     (session, series): ([u8; 16], SeriesId),
     written: Option<&Written>,
     more: u32,
-) -> Result<Option<StoreWriter>> {
+) -> Result<(Option<StoreWriter>, Head)> {
     let env = &repository.objects.context.env;
     let (mut tries, mut waited_ns) = (0, 0);
     loop {
@@ -244,7 +246,8 @@ fn commit(
             let place = edit.head.store_writers.iter().position(|it| it.session == session);
             if written.is_some_and(|written| written.is_named_by(&edit.head)) {
                 // The answer to an earlier try was lost.
-                return Ok(place.map(|place| edit.head.store_writers[place]));
+                let reserved = place.map(|place| edit.head.store_writers[place]);
+                return Ok((reserved, edit.head));
             }
             let own = place.map(|place| edit.head.store_writers.remove(place));
             match (written, own) {
@@ -256,7 +259,7 @@ fn commit(
             let reserved = (more > 0).then(|| reserve_in(&mut edit.head, (session, series), more));
             let reserved = reserved.transpose()?;
             edit.commit()?;
-            Ok(reserved)
+            Ok((reserved, edit.head))
         });
         match changed {
             Err(error) if error.kind() == ErrorKind::Busy => {

@@ -9,8 +9,7 @@ use silt_repository::check_record::Avoided;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
 use crate::nodes::Nodes;
-use crate::options::BackupOptions;
-use crate::places::StoreLookup;
+use crate::places::{NodeAnswers, SharedPlaces, StoreLookup};
 
 /// What a backup knows of the stores of several series, and which chunks it must not refer to.
 pub(super) struct Stores {
@@ -22,12 +21,14 @@ pub(super) struct Stores {
 
 impl Stores {
     /// Opens the stores, and names them in the series' head. `check` is the name of the series'
-    /// newest check record.
+    /// newest check record; then, whether the shared store and nodes are used, and who is asked
+    /// about them.
     pub(super) fn open(
         repository: &Repository,
         head: &mut Head,
         check: Option<String>,
-        options: &BackupOptions,
+        (uses_shared, uses_nodes): (bool, bool),
+        (places, answers): (Option<&Arc<dyn SharedPlaces>>, Option<&Arc<dyn NodeAnswers>>),
         budget: Budget,
     ) -> Result<Self> {
         let (objects, domain) = (&repository.objects, head.domain);
@@ -36,21 +37,19 @@ impl Stores {
         if let Some(shared) = &shared {
             shared.name_in(head);
         }
-        let shared = shared.filter(|index| options.detection.shared && !index.is_empty());
+        let shared = shared.filter(|index| uses_shared && !index.is_empty());
         let (_, checked) = objects.read_check_record(head.series, check)?;
         let store = objects.keys.shared_store_id(domain);
         let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
         let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
         stores_checked.extend(nodes_checked(repository, domain)?);
         let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
-        let nodes = if options.detection.nodes {
-            let answers = options.node_answers.as_ref();
+        let nodes = if uses_nodes {
             Nodes::open(repository, head, (&avoided, answers), budget.lookup_bytes())?
         } else {
             Nodes::default()
         };
-        let lookup =
-            |index| StoreLookup::new(SharedLookup::new(index, &avoided), options.places.clone());
+        let lookup = |index| StoreLookup::new(SharedLookup::new(index, &avoided), places.cloned());
         let shared = shared.map(lookup);
         Ok(Self { shared, nodes, avoided })
     }

@@ -151,6 +151,7 @@ pub use silt_backup::SharedPlaces;
 ///     }
 /// }
 ///
+/// assert_eq!(Nothing.similar(&[(2, vec![vec![3, 5, 8]])]), [Some(vec![0])]);
 /// let node_answers: Option<Arc<dyn NodeAnswers>> = Some(Arc::new(Nothing));
 /// let options = BackupOptions { node_answers, ..BackupOptions::default() };
 /// # drop(options);

@@ -265,15 +265,11 @@ pub fn options(session: &Session<'_>, args: &Backup, chunking: Option<Chunking>)
 /// Who is asked over the bus for chunks: the agents that are named, and the processes of storage
 /// nodes. Without them, the storage has all that is asked for.
 pub fn lookups(session: &Session<'_>, args: &Backup, repository: &Repository) -> Lookups {
-    let connect = || -> Option<Result<Lookups, Failure>> {
-        let agent = session.chosen.agent.as_ref()?;
-        let host = || silt_agent::host_name(&session.context.env.process().host).ok();
-        let name = agent.name.clone().or_else(host)?;
-        Some(Lookups::connect(agent.bus.as_ref()?, &name, repository, &args.index_hosts))
-    };
-    connect()
-        .and_then(|lookups| lookups.map_err(|failure| session.detail(&failure.to_string())).ok())
-        .unwrap_or_default()
+    let (agent, host) = (session.chosen.agent.as_ref(), &session.context.env.process().host);
+    Lookups::of_agent(agent, host, repository, &args.index_hosts).unwrap_or_else(|failure| {
+        session.detail(&failure.to_string());
+        Lookups::default()
+    })
 }
 
 /// The time of a snapshot whose volumes are opened from now on. It may have to wait for the series

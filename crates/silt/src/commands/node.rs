@@ -15,10 +15,11 @@ use crate::output;
 
 pub fn run(session: &Session<'_>, args: &Node) -> Result<u8, Failure> {
     let Some(command) = &args.command else { return list(session) };
-    match command {
-        NodeCommand::List => return list(session),
-        NodeCommand::Run(args) => return answer(session, args),
-        _ => {}
+    if let NodeCommand::Run(args) = command {
+        return answer(session, args);
+    }
+    if matches!(command, NodeCommand::List) {
+        return list(session);
     }
     let repository = session.repository_to_change(false)?;
     let here = here(session, &repository)?;
@@ -71,23 +72,11 @@ pub fn add(
 
 fn answer(session: &Session<'_>, args: &NodeRun) -> Result<u8, Failure> {
     let (repository, group) = cluster::connect(session, &args.bus)?;
-    let number = |name: &String| {
-        let node = repository.nodes().iter().find(|node| node.name == *name);
-        let missing = || Error::new(ErrorKind::NotFound, format!("there is no node '{name}'"));
-        node.map(|node| (node.number, name.clone())).ok_or_else(missing)
-    };
-    let nodes = args.names.iter().map(number).collect::<Result<Vec<_>, _>>()?;
     let memory_bytes = silt_format::number::to_usize(u64::from(args.index_memory) << 20);
-    let process = NodeProcess {
-        nodes,
-        options: NodeServerOptions { memory_bytes, is_exact: !args.approximate },
-        messages: group.messages().clone(),
-        bus: Arc::clone(group.bus()),
-        env: Arc::clone(&session.context.env),
-        finish_line: &|| session.reporter.finish(),
-        json: session.global.json,
-    };
-    process.run()
+    let options = NodeServerOptions { memory_bytes, is_exact: !args.approximate };
+    let (names, json) = (&args.names[..], session.global.json);
+    let finish_line = &|| session.reporter.finish();
+    NodeProcess { repository: &repository, names, options, group: &group, finish_line, json }.run()
 }
 
 fn written(report: &HealReport) -> String {

@@ -31,7 +31,7 @@ pub(super) fn is_full(error: &Error) -> bool {
 }
 
 /// Held while the reserve is released and used, or made again: tasks of one process that write at
-/// once would take the room from each other. For all folders, since a process rarely has a full one.
+/// once would take the room from each other. One for all folders: rarely are several full.
 static IN_USE: Mutex<()> = Mutex::new(());
 
 /// The reserve is released, and no other task of this process makes or releases one.

@@ -3,6 +3,7 @@
 mod faults;
 mod locks;
 mod networks;
+mod nodes;
 mod rights;
 
 use std::process::Command;

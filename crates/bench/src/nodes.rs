@@ -1,0 +1,319 @@
+//! Storage nodes in buckets of a MinIO: several clients at once, without nodes, with one, and with
+//! several, whose indexes are read from the storage or asked of a process beside each node.
+//!
+//! AppDedupe's table 5.3 was measured with seven clients, a director and three nodes on a LAN. Here
+//! they are processes of this machine, and the way to the buckets may delay.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use silt_remote::server::{BUCKET, Server};
+
+use crate::disks::Disks;
+use crate::hosts::{Killed, resident};
+use crate::link::Delay;
+use crate::process::{Call, Cost};
+use crate::{NodesOptions, Result};
+
+/// Bytes on their way: enough for 500 MB/s.
+const WINDOW: usize = 8 << 20;
+/// How long a process may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who says what nodes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Storage,
+    Process,
+    Approximate,
+}
+
+/// A way to back up: how many nodes there are, and who is asked.
+type Way = (&'static str, usize, Asked);
+
+struct Bench<'o> {
+    options: &'o NodesOptions,
+    work: PathBuf,
+    server: Server,
+    /// Where clients reach the server.
+    endpoint: String,
+    bus: String,
+    /// Series and disks.
+    jobs: Vec<(String, PathBuf)>,
+}
+
+/// What a way took.
+struct Measured {
+    backup: Cost,
+    restore: Cost,
+    /// Bytes of each node's containers, and of everything that the repository's own prefix has.
+    nodes: Vec<f64>,
+    own_bytes: f64,
+    /// The most memory of a node's process.
+    process_bytes: u64,
+    /// Chunks that processes were asked for.
+    asked: f64,
+}
+
+/// Measures, and prints a table.
+pub fn run(options: &NodesOptions) -> Result<()> {
+    let work = options.disks.work.join("nodes");
+    drop(std::fs::remove_dir_all(&work));
+    std::fs::create_dir_all(&work)?;
+    let disks = Disks::find(&options.disks.disks, &options.disks.vms, options.days)?;
+    let mut jobs = Vec::new();
+    for day in 0..disks.days {
+        let of_day = |machine: &String| (format!("{machine}-{day}"), disks.path(machine, day));
+        jobs.extend(disks.machines.iter().map(of_day));
+    }
+    let server = Server::start_in(&[work.join("drive")], &[]).ok_or("minio is missing")?;
+    let round_trip = Duration::from_millis(options.round_trip_ms);
+    let endpoint = if round_trip.is_zero() {
+        server.endpoint()
+    } else {
+        let link = Delay::start(([127, 0, 0, 1], server.port()).into(), round_trip, WINDOW)?;
+        format!("http://{}", link.address)
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let _bus = Killed(
+        Command::new("nats-server")
+            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+            .arg(work.join("bus"))
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("nats-server: {error}"))?,
+    );
+    let bus = format!("nats://127.0.0.1:{port}");
+    std::fs::write(work.join("silt.toml"), format!("[agent.bus]\nservers = [\"{bus}\"]\n"))?;
+    let bench = Bench { options, work, server, endpoint, bus, jobs };
+    let several = options.nodes;
+    let ways: [Way; 5] = [
+        ("no nodes", 0, Asked::Storage),
+        ("one node", 1, Asked::Storage),
+        ("indexes read", several, Asked::Storage),
+        ("processes asked", several, Asked::Process),
+        ("processes, approximate", several, Asked::Approximate),
+    ];
+    let mut found: Vec<Vec<Measured>> = ways.iter().map(|_| Vec::new()).collect();
+    for round in 1..=options.runs.max(1) {
+        for (number, (way, found)) in ways.iter().zip(&mut found).enumerate() {
+            eprintln!("round {round}: {}", way.0);
+            found.push(bench.measure(&format!("{round}-{number}"), *way)?);
+        }
+    }
+    bench.print(&ways, &found)
+}
+
+impl Bench<'_> {
+    /// The program with the repository below this prefix of the bucket.
+    fn silt(&self, prefix: &str, endpoint: &str, state: &Path) -> Call {
+        let mut silt = Call::new(&self.options.silt)
+            .env("SILT_PASSWORD", "bench")
+            .env("SILT_REPOSITORY", format!("s3://{BUCKET}/{prefix}/repository"))
+            .env("SILT_CACHE_DIR", state.join("cache"))
+            .env("XDG_STATE_HOME", state);
+        for (name, value) in self.server.settings_by(endpoint).environment {
+            silt.environment.push((String::leak(name), value.into()));
+        }
+        silt
+    }
+
+    /// A program that has a cache of its own, as a host has.
+    fn client(&self, prefix: &str, number: usize) -> Call {
+        let state = self.work.join(format!("client{number}"));
+        self.silt(prefix, &self.endpoint, &state).args(&["--quiet"])
+    }
+
+    fn measure(&self, prefix: &str, (_, nodes, asked): Way) -> Result<Measured> {
+        let near = self.silt(prefix, &self.server.endpoint(), &self.work.join("near"));
+        for client in 0..=self.options.clients {
+            drop(std::fs::remove_dir_all(self.work.join(format!("client{client}"))));
+        }
+        drop(std::fs::remove_dir_all(self.work.join("near")));
+        near.clone().args(&["init", "--kdf-memory", "8", "--kdf-passes", "1"]).run()?;
+        for node in 1..=nodes {
+            let location = format!("s3://{BUCKET}/{prefix}/node{node}");
+            near.clone().args(&["node", "add", &format!("n{node}"), &location]).run()?;
+        }
+        let mut processes = Vec::new();
+        if asked != Asked::Storage {
+            for node in 1..=nodes {
+                processes.push(self.process(&near, node, asked == Asked::Approximate)?);
+            }
+        }
+        let backup = self.all(&|client, (series, disk)| {
+            let mut call = self.client(prefix, client);
+            if asked != Asked::Storage {
+                call = call.args(&["--config"]).arg(self.work.join("silt.toml"));
+            }
+            call.args(&["backup", series, "--"]).arg(format!("disk={}", disk.display()))
+        })?;
+        let (mut process_bytes, mut chunks) = (0, 0.0);
+        for process in processes {
+            let (bytes, asked) = process.end()?;
+            process_bytes = process_bytes.max(bytes);
+            chunks += asked;
+        }
+        let restore = self.all(&|client, (series, _)| {
+            self.client(prefix, client).args(&["restore", &format!("{series}@latest:disk"), "-"])
+        })?;
+        let of_node = |node| self.stored(&format!("{prefix}/node{node}/containers"));
+        Ok(Measured {
+            backup,
+            restore,
+            nodes: (1..=nodes).map(of_node).collect(),
+            own_bytes: self.stored(&format!("{prefix}/repository/containers")),
+            process_bytes,
+            asked: chunks,
+        })
+    }
+
+    /// Does something for all series, as many at once as there are clients.
+    fn all(&self, call: &(dyn Fn(usize, &(String, PathBuf)) -> Call + Sync)) -> Result<Cost> {
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<std::result::Result<Cost, String>>> = Mutex::default();
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for client in 0..self.options.clients {
+                let (next, done) = (&next, &done);
+                scope.spawn(move || {
+                    while let Some(job) = self.jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let cost = call(client, job).run().map_err(|error| error.to_string());
+                        done.lock().unwrap_or_else(PoisonError::into_inner).push(cost);
+                    }
+                });
+            }
+        });
+        let wall_s = begin.elapsed().as_secs_f64();
+        let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let costs = done.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+        let sum = costs.into_iter().fold(Cost::default(), Cost::and);
+        Ok(Cost { wall_s, ..sum })
+    }
+
+    /// The process of a node, as soon as it answers.
+    fn process(&self, near: &Call, node: usize, is_approximate: bool) -> Result<Process> {
+        let name = format!("n{node}");
+        let mut command = Command::new(&near.program);
+        command.args(["node", "run", &name, "--json", "--bus-server", &self.bus]);
+        command.args(is_approximate.then_some("--approximate"));
+        command.envs(near.environment.iter().map(|(k, v)| (k, v)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        let mut process = Process { child: Killed(child), lines: BufReader::new(output) };
+        let begin = Instant::now();
+        while process.message()?["message_type"] != "node_answers" {
+            if begin.elapsed() > PATIENCE {
+                return Err(format!("the process of {name} does not answer").into());
+            }
+        }
+        Ok(process)
+    }
+
+    /// Bytes of what the server's drive holds below a prefix.
+    fn stored(&self, prefix: &str) -> f64 {
+        fn bytes(folder: &Path) -> u64 {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let sizes = entries.map(|entry| match entry.metadata() {
+                Ok(found) if found.is_dir() => bytes(&entry.path()),
+                Ok(found) => found.len(),
+                Err(_) => 0,
+            });
+            sizes.sum()
+        }
+        bytes(&self.work.join("drive").join(BUCKET).join(prefix)) as f64
+    }
+
+    fn print(&self, ways: &[Way], found: &[Vec<Measured>]) -> Result<()> {
+        let mut data_bytes = 0.0;
+        for (_, disk) in &self.jobs {
+            data_bytes += std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(disk)?) as f64;
+        }
+        data_bytes *= 512.0;
+        println!(
+            "{} disks with {:.0} MB of data, {} clients at once, {} nodes, buckets {} ms away\n",
+            self.jobs.len(),
+            data_bytes / 1e6,
+            self.options.clients,
+            self.options.nodes,
+            self.options.round_trip_ms
+        );
+        println!(
+            "| | backup s | MB/s | CPU s | client MiB | restore s | restore CPU s | stored MB | of \
+             one node | skew | chunks asked | process MiB |\n\
+             |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+        );
+        let stored = |it: &Measured| it.nodes.iter().sum::<f64>() + it.own_bytes;
+        let one = median(&found[1], &stored);
+        for ((name, ..), found) in ways.iter().zip(found) {
+            let of = |value: &dyn Fn(&Measured) -> f64| median(found, value);
+            let backup_s = of(&|it| it.backup.wall_s);
+            println!(
+                "| {name} | {backup_s:.1} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} | {:.3} \
+                 | {:.3} | {:.0} | {:.0} |",
+                data_bytes / 1e6 / backup_s,
+                of(&|it| it.backup.cpu_s),
+                of(&|it| it.backup.rss_bytes as f64) / f64::from(1 << 20),
+                of(&|it| it.restore.wall_s),
+                of(&|it| it.restore.cpu_s),
+                of(&stored) / 1e6,
+                of(&stored) / one,
+                of(&|it| skew(&it.nodes)),
+                of(&|it| it.asked),
+                of(&|it| it.process_bytes as f64) / f64::from(1 << 20),
+            );
+        }
+        Ok(())
+    }
+}
+
+struct Process {
+    child: Killed,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    fn message(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            return Err("the process of a node has ended".into());
+        }
+        let message: Value = serde_json::from_str(&line)?;
+        match message["message_type"].as_str() {
+            Some("error") => Err(format!("the process of a node has failed: {line}").into()),
+            _ => Ok(message),
+        }
+    }
+
+    /// Ends the process. The most memory that it took, and the chunks that it was asked for.
+    fn end(mut self) -> Result<(u64, f64)> {
+        let bytes = resident(self.child.0.id(), "VmHWM:");
+        kill_process(Pid::from_child(&self.child.0), Signal::TERM)?;
+        loop {
+            let message = self.message()?;
+            if message["message_type"] == "node_stopped" {
+                return Ok((bytes, message["asked"].as_f64().unwrap_or_default()));
+            }
+        }
+    }
+}
+
+/// Standard deviation over mean.
+fn skew(bytes: &[f64]) -> f64 {
+    let mean = bytes.iter().sum::<f64>() / bytes.len().max(1) as f64;
+    let variance = bytes.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
+    if mean > 0.0 { (variance / bytes.len() as f64).sqrt() / mean } else { 0.0 }
+}
+
+fn median(found: &[Measured], of: &dyn Fn(&Measured) -> f64) -> f64 {
+    let mut values: Vec<f64> = found.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
