@@ -448,3 +448,32 @@ fn an_older_head_of_a_node_is_not_used() {
     drop(warned);
     assert_restores(&repository, "a", &gone);
 }
+
+/// A backup finds chunks that another one has registered after it has begun. They are condemned
+/// when the other series is deleted, and do not die before the backup has committed.
+#[test]
+fn what_others_register_meanwhile_is_used_and_does_not_die() {
+    let (_, world, repository) = with_nodes(&["one"]);
+    let [first, others, more] = [1, 2, 3].map(|seed| kit::image(seed, 3000));
+    let mut session = repository.backup("a", kit::options()).unwrap();
+    session.add_volume("first", &MemorySource::new(&first), None).unwrap();
+    kit::backup(&repository, "b", &others).unwrap();
+    // It reserves numbers again, and sees what was registered.
+    session.add_volume("more", &MemorySource::new(&more), None).unwrap();
+    let found = session.add_volume("others", &MemorySource::new(&others), None);
+    found.unwrap();
+    delete_all(&repository, "b");
+    for _ in 0..3 {
+        world.pass_seconds(10);
+        sweep(&repository).unwrap();
+    }
+    let report = session.finish().unwrap();
+    let levels = &report.snapshot.volumes[2].levels;
+    assert!(levels.get(Level::Shared) > levels.get(Level::New), "{levels:?}");
+    for _ in 0..3 {
+        world.pass_seconds(10);
+        sweep(&repository).unwrap();
+    }
+    let report = check(&repository);
+    assert!(report.damage.is_empty(), "{report:?}");
+}
