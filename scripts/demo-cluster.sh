@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts, as two agents on a bus, back up three disks together into a bucket. One of them is killed in the middle
-# of a round and started again. Every disk is restored and compared.
+# of a round and started again. Then the disks are backed up to three storage nodes, each with a process beside it; one
+# process is killed, and one node is drained. Every disk is restored and compared.
 # usage: scripts/demo-cluster.sh [--silt FILE]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +9,7 @@ silt=
 while [ $# -gt 0 ]; do
   case $1 in
     --silt) silt=$2; shift 2 ;;
-    *) sed -n '2,4p' "$0"; exit 2 ;;
+    *) sed -n '2,5p' "$0"; exit 2 ;;
   esac
 done
 scripts/setup.sh demo-cluster
@@ -45,7 +46,7 @@ start() { # name, command: in a group of processes of its own, with a log
 cleanup() {
   local status=$?
   [ -z "${killer:-}" ] || kill "$killer" 2>/dev/null || true
-  for name in host1 host2 nats minio; do stop "$name" TERM; done
+  for name in host1 host2 n1 n2 n3 nats minio; do stop "$name" TERM; done
   if [ "$status" -ne 0 ]; then
     echo "demo-cluster: failed ($status); the logs are in $work" >&2
     tail -n 5 "$work"/*.log >&2
@@ -182,6 +183,51 @@ as admin "$silt" cluster status --json 2>/dev/null |
 began=$EPOCHREALTIME
 run check --read-data
 row "check of all data" "$began" "$(stored)"
+
+stop host1 TERM
+stop host2 TERM
+note "Another repository, whose chunks are spread over three storage nodes. Beside each node, a process answers backups:"
+nodes() { say "silt $*"; SILT_REPOSITORY=s3://silt/spread as admin "$silt" "$@"; }
+nodes init --nodes n1=s3://silt/n1,n2=s3://silt/n2,n3=s3://silt/n3
+beside() { start "$1" env "SILT_CONFIG=$work/admin.toml" "XDG_STATE_HOME=$work/$1.state" "SILT_CACHE_DIR=$work/$1.cache" \
+  SILT_REPOSITORY=s3://silt/spread "$silt" node run "$1" --json; }
+answers() { grep -q '"node_answers"' "$work/$1.log" 2>/dev/null; }
+for node in n1 n2 n3; do
+  beside "$node"
+  until_true "the process of $node" answers "$node"
+done
+day 0
+before=$(stored) began=$EPOCHREALTIME
+nodes backup web disk=web.raw
+row "web to three nodes" "$began" "$before"
+before=$(stored) began=$EPOCHREALTIME
+nodes backup db disk=db.raw
+row "db to three nodes" "$began" "$before"
+note "The process of n2 is killed. The next backup reads its index in the bucket instead:"
+say "kill -9 n2"
+stop n2 KILL
+before=$(stored) began=$EPOCHREALTIME
+nodes backup mail disk=mail.raw
+row "mail, a process killed" "$began" "$before"
+nodes node
+SILT_REPOSITORY=s3://silt/spread as admin "$silt" node list --json 2>/dev/null | jq -es 'map(select(.message_type == "node")) | length == 3 and all(.containers > 0)' >/dev/null ||
+  fail "a node is empty"
+note "n3 is moved to another place, and its old one is removed:"
+stop n3 TERM
+grep -q '"node_stopped"' n3.log || fail "the process of n3 did not end by itself"
+began=$EPOCHREALTIME
+nodes node drain n3 s3://silt/elsewhere
+row "n3 drained" "$began" "$(stored)"
+rm -rf "$work/bucket/silt/n3"
+began=$EPOCHREALTIME
+for disk in web db mail; do
+  nodes restore "$disk@latest" restored.raw
+  cmp "$disk.raw" restored.raw
+  rm -f restored.raw
+done
+echo "They are bit-identical."
+row "restores from the nodes" "$began" "$(stored)"
+nodes check --read-data
 
 printf '\n%-30s%14s%16s%10s\n' "three disks of $(mib "$disk_bytes") MiB in all" "stored MiB" "shared chunks" "seconds"
 printf '%-30s%14s%16s%10s\n' "${rows[@]}"
