@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use silt_format::number::to_u32;
-use silt_format::{Fingerprint, Level, Reference, Result};
+use silt_format::{ErrorKind, Fingerprint, Head, Level, Reference, Result};
+use silt_repository::Repository;
+use silt_repository::event::Warning;
 use silt_runs::shared_index::SharedLookup;
 
 use crate::draft::DraftChunk;
@@ -84,4 +86,19 @@ impl StoreLookup {
 /// What is asked of chunks.
 pub(crate) fn wanted(chunks: &[&mut DraftChunk]) -> Vec<Wanted> {
     chunks.iter().map(|chunk| (chunk.fingerprint, to_u32(chunk.range.len()))).collect()
+}
+
+/// Whether the storage shows a store as it was before the series' head was written: its index may
+/// have chunks that were deleted since. Warns of it.
+pub(crate) fn is_older(repository: &Repository, head: &Head, number: u16, generation: u64) -> bool {
+    let (known, shown) = (head.seen(number), repository.store(number).shown);
+    if generation >= known {
+        return false;
+    }
+    let message = format!(
+        "the storage shows {shown} as it was before (generation {generation} instead of {known}); \
+         it is not used"
+    );
+    repository.warn(Warning::new(ErrorKind::Corrupt, message));
+    true
 }

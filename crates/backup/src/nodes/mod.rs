@@ -25,7 +25,7 @@ use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store};
 use crate::detect::Detector;
 use crate::draft::{DISKS, DraftChunk, print_of};
 use crate::known::Known;
-use crate::places::{NodeAnswers, StoreLookup, wanted};
+use crate::places::{NodeAnswers, StoreLookup, is_older, wanted};
 use crate::scan::SegmentDraft;
 
 pub(crate) use writers::NodeWriters;
@@ -118,15 +118,7 @@ impl Nodes {
                 }
             };
             let seen = index.as_ref().map_or(0, SharedIndex::generation);
-            let known = head.seen(number);
-            if seen < known {
-                // Its index may have chunks that were deleted since.
-                let message = format!(
-                    "the storage shows {} as it was before (generation {seen} instead of {known}); \
-                     it is not used",
-                    store.shown
-                );
-                objects.context.warn(Warning::new(ErrorKind::Corrupt, message));
+            if is_older(repository, head, number, seen) {
                 continue;
             }
             name_store(head, (number, store.id), seen);

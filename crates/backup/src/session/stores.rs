@@ -9,7 +9,7 @@ use silt_repository::check_record::Avoided;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
 use crate::nodes::Nodes;
-use crate::places::{NodeAnswers, SharedPlaces, StoreLookup};
+use crate::places::{NodeAnswers, SharedPlaces, StoreLookup, is_older};
 
 /// What a backup knows of the stores of several series, and which chunks it must not refer to.
 pub(super) struct Stores {
@@ -34,6 +34,8 @@ impl Stores {
         let (objects, domain) = (&repository.objects, head.domain);
         let shared = SharedIndex::open(objects, (domain, SHARED_STORE), budget.lookup_bytes())?;
         let (shared, shared_check) = shared.unzip();
+        let shared =
+            shared.filter(|index| !is_older(repository, head, SHARED_STORE, index.generation()));
         if let Some(shared) = &shared {
             shared.name_in(head);
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use silt_format::{ErrorKind, Level, Result, names};
-use silt_storage::{Key, MemoryStorage, Storage, list_all};
+use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
 use siltstone::{
     CheckOptions, CheckReport, DataCheck, DeleteMethod, PopularOptions, PopularReport, Repository,
     SharePolicy, SharedSweepOptions, SharedSweepReport,
@@ -314,4 +314,42 @@ fn damage_to_the_shared_store_is_found_for_every_series_and_healed_by_its_next_b
         let found = kit::latest(&fleet.repository, name).unwrap();
         assert!(kit::restore(&fleet.repository, &found).unwrap() == *image, "{name} is healed");
     }
+}
+
+/// A storage that shows the shared store as it was before chunks were deleted there: they are not
+/// referred to.
+#[test]
+fn an_older_head_of_the_shared_store_is_not_used() {
+    let fleet = with_garbage();
+    let before = fleet.storage.snapshot();
+    let gone = fleet_image(9);
+    sweep(&fleet.repository).unwrap();
+    // The series that is left has seen the sweep.
+    kit::backup(&fleet.repository, "c", &fleet.images[0].1).unwrap();
+    let shared = format!("state/{}/", fleet.repository.store(1).id);
+    let of_store = |storage: &MemoryStorage| {
+        list_all(storage, &shared, None).map(|item| item.unwrap().0).collect::<Vec<_>>()
+    };
+    let old = of_store(&before);
+    let new: Vec<_> =
+        of_store(&fleet.storage).into_iter().filter(|key| !old.contains(key)).collect();
+    assert!(!new.is_empty() && !old.is_empty(), "{old:?} {new:?}");
+    let after = fleet.storage.snapshot();
+    fleet.storage.delete(&new).unwrap();
+    let repository = kit::open(fleet.storage.clone(), &fleet.world).unwrap();
+    let report = kit::backup(&repository, "c", &gone).unwrap();
+    assert_eq!(report.snapshot.volumes[0].levels.get(Level::Shared), 0);
+    let warned = fleet.world.warnings.lock().unwrap();
+    assert!(warned.iter().any(|warning| warning.contains("as it was before")), "{warned:?}");
+    drop(warned);
+    // The storage shows it as it is again.
+    for key in new {
+        let mut bytes = Vec::new();
+        after.get(&key, ByteRange::Full, &mut bytes).unwrap();
+        fleet.storage.put(&key, &[&bytes], PutMode::Create).unwrap();
+    }
+    let repository = kit::open(fleet.storage.clone(), &fleet.world).unwrap();
+    let found = kit::latest(&repository, "c").unwrap();
+    assert!(kit::restore(&repository, &found).unwrap() == gone);
+    assert!(check(&repository).damage.is_empty());
 }
