@@ -293,10 +293,10 @@ fn damage_to_the_shared_store_is_found_for_every_series_and_healed_by_its_next_b
         .find(|key| !series.iter().any(|prefix| key.as_str().starts_with(prefix)))
         .unwrap();
     let mut bytes = Vec::new();
-    fleet.storage.get(shared, silt_storage::ByteRange::Full, &mut bytes).unwrap();
+    fleet.storage.get(shared, ByteRange::Full, &mut bytes).unwrap();
     bytes[200] ^= 1;
     fleet.storage.delete(std::slice::from_ref(shared)).unwrap();
-    fleet.storage.put(shared, &[&bytes], silt_storage::PutMode::Create).unwrap();
+    fleet.storage.put(shared, &[&bytes], PutMode::Create).unwrap();
 
     let report = check(&fleet.repository);
     let affected: HashSet<&str> = report
