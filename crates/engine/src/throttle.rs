@@ -9,13 +9,17 @@ use silt_format::tree::Metadata;
 use silt_format::{Error, Result};
 use silt_repository::env::Env;
 use silt_repository::sync::lock;
-use silt_source::{ChangedMap, Extent, SourceInfo, VolumeSource, VolumeTarget};
+use silt_source::{ChangedMap, Extent, ExtentKind, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
 use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
 
 const SECOND_NS: u128 = 1_000_000_000;
+/// How far a limit that catches up can lag behind, in nanoseconds.
+const LAG_NS_MAX: i64 = 1_000_000_000;
+/// How many times as fast as the limit bytes pass at most while it catches up.
+const CATCH_UP: i64 = 2;
 /// Bounds of the bytes that a writer of a stream takes at once.
 const PIECE_BYTES_MIN: u64 = 512;
 const PIECE_BYTES_MAX: u64 = 64 << 10;
@@ -23,7 +27,8 @@ const PIECE_BYTES_MAX: u64 = 64 << 10;
 /// A limit of bytes per second, shared by everything that takes bytes from it.
 ///
 /// A call waits until the bytes taken before have had their time: a token bucket without depth, so
-/// the rate holds over every second and not only on average.
+/// the rate holds over every second and not only on average, unless it [catches
+/// up](Self::catching_up).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,25 +45,51 @@ const PIECE_BYTES_MAX: u64 = 64 << 10;
 pub struct Throttle {
     env: Arc<dyn Env>,
     bytes_per_s: u64,
-    /// When the bytes taken so far have had their time.
-    free_at_ns: Mutex<i64>,
+    /// How far the time of the bytes taken can lie in the past.
+    lag_ns_max: i64,
+    /// Since the first bytes were taken.
+    times: Mutex<Option<Times>>,
+}
+
+/// When the next bytes may pass, both in nanoseconds since 1970.
+struct Times {
+    /// When the bytes taken so far have had their time; in the past if the limit lags behind.
+    free_at_ns: i64,
+    /// When they have had the time that they need while the limit catches up.
+    caught_up_at_ns: i64,
 }
 
 impl Throttle {
     /// A limit of `bytes_per_s` bytes a second, at least one.
     pub fn new(env: Arc<dyn Env>, bytes_per_s: u64) -> Self {
-        Self { env, bytes_per_s: bytes_per_s.max(1), free_at_ns: Mutex::new(i64::MIN) }
+        let (bytes_per_s, times) = (bytes_per_s.max(1), Mutex::default());
+        Self { env, bytes_per_s, lag_ns_max: 0, times }
+    }
+
+    /// Catches up for pauses since the first bytes were taken, one second of them at most, at twice
+    /// the rate. Beside the last bytes taken, no more pass in any time than in that time and one
+    /// more second, and than in twice that time.
+    #[must_use]
+    pub fn catching_up(self) -> Self {
+        Self { lag_ns_max: LAG_NS_MAX, ..self }
     }
 
     /// Waits until `bytes` more may pass, or until the user asks to stop: what follows then fails.
+    /// Returns at once for no bytes.
     pub fn take(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
         let needed = u128::from(bytes) * SECOND_NS / u128::from(self.bytes_per_s);
         let needed_ns = i64::try_from(needed).unwrap_or(i64::MAX);
         let now = self.env.now_ns();
         let begin = {
-            let mut free_at = lock(&self.free_at_ns);
-            let begin = now.max(*free_at);
-            *free_at = begin.saturating_add(needed_ns);
+            let mut times = lock(&self.times);
+            let times = times.get_or_insert(Times { free_at_ns: now, caught_up_at_ns: now });
+            let free_at = times.free_at_ns.max(now.saturating_sub(self.lag_ns_max));
+            let begin = now.max(free_at).max(times.caught_up_at_ns);
+            times.free_at_ns = free_at.saturating_add(needed_ns);
+            times.caught_up_at_ns = begin.saturating_add(needed_ns / CATCH_UP);
             begin
         };
         if begin > now {
@@ -126,6 +157,24 @@ impl<T> Throttled<T> {
     }
 }
 
+/// The bytes of a range of a source that are data. Zeros are not read.
+fn data_bytes(source: &dyn VolumeSource, offset: u64, length: u64) -> u64 {
+    let size = if source.is_sequential() { None } else { source.info().size };
+    let Some(size) = size else { return length };
+    let end = offset.saturating_add(length).min(size);
+    let (mut at, mut data) = (offset, 0);
+    while at < end {
+        // The read fails, too, if this does.
+        let Ok(extent) = source.extent_at(at) else { return data + (end - at) };
+        let extent_end = extent.offset.saturating_add(extent.length).clamp(at + 1, end);
+        if extent.kind == ExtentKind::Data {
+            data += extent_end - at;
+        }
+        at = extent_end;
+    }
+    data
+}
+
 impl VolumeSource for Throttled<Box<dyn VolumeSource>> {
     fn info(&self) -> SourceInfo {
         self.inner.info()
@@ -137,7 +186,9 @@ impl VolumeSource for Throttled<Box<dyn VolumeSource>> {
         self.inner.extent_at(offset)
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Self::take(self.read.as_ref(), to_u64(buf.len()));
+        if let Some(limit) = &self.read {
+            limit.take(data_bytes(&*self.inner, offset, to_u64(buf.len())));
+        }
         self.inner.read_at(offset, buf)
     }
     fn changed_map(&self, grain: u64) -> Result<Option<ChangedMap>> {
@@ -271,3 +322,6 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         self.inner.describe()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,11 +38,13 @@ pub enum HashWay {
     Clmul,
     /// With `VPCLMULQDQ` of x86, two blocks at a time.
     WideClmul,
+    /// With `VPCLMULQDQ` and AVX-512 of x86, four blocks at a time.
+    WidestClmul,
 }
 
 impl HashWay {
     /// All ways, the slowest first.
-    pub const ALL: [Self; 3] = [Self::Portable, Self::Clmul, Self::WideClmul];
+    pub const ALL: [Self; 4] = [Self::Portable, Self::Clmul, Self::WideClmul, Self::WidestClmul];
 
     /// Returns whether this processor has the instructions.
     pub fn is_supported(self) -> bool {
@@ -51,6 +53,7 @@ impl HashWay {
             Self::Portable => true,
             Self::Clmul => x86::has_clmul(),
             Self::WideClmul => x86::has_wide_clmul(),
+            Self::WidestClmul => x86::has_widest_clmul(),
         };
         #[cfg(not(target_arch = "x86_64"))]
         return self == Self::Portable;
@@ -134,8 +137,12 @@ impl SegmentHasher {
             HashWay::Clmul => x86::add(&self.powers, sum, groups),
             #[cfg(target_arch = "x86_64")]
             HashWay::WideClmul => x86::add_wide(&self.powers, sum, groups),
+            #[cfg(target_arch = "x86_64")]
+            HashWay::WidestClmul => x86::add_widest(&self.powers, sum, groups),
             #[cfg(not(target_arch = "x86_64"))]
-            HashWay::Clmul | HashWay::WideClmul => portable::add(&self.powers, sum, groups),
+            HashWay::Clmul | HashWay::WideClmul | HashWay::WidestClmul => {
+                portable::add(&self.powers, sum, groups)
+            }
         }
     }
 }

@@ -342,17 +342,21 @@ impl Session<'_> {
 
     /// The limit of `--limit-read`.
     pub fn read_limit(&self) -> Option<Arc<Throttle>> {
-        self.global.limit_read.as_ref().map(|limit| self.throttle(limit))
+        self.global.limit_read.as_ref().map(|rate| Arc::new(self.limit(rate).catching_up()))
     }
 
-    /// The limit of `--limit-write`.
+    /// The limit of `--limit-write`. It stays even, as it may be that of a line.
     pub fn write_limit(&self) -> Option<Arc<Throttle>> {
         self.global.limit_write.as_ref().map(|limit| self.throttle(limit))
     }
 
-    /// A limit of bytes per second.
+    /// A limit of bytes per second, over every second.
     pub fn throttle(&self, limit: &Rate) -> Arc<Throttle> {
-        Arc::new(Throttle::new(Arc::clone(&self.context.env), limit.bytes_per_s))
+        Arc::new(self.limit(limit))
+    }
+
+    fn limit(&self, rate: &Rate) -> Throttle {
+        Throttle::new(Arc::clone(&self.context.env), rate.bytes_per_s)
     }
 
     /// Opens the repository that the command line names, with all its places. A dry run writes to
