@@ -105,7 +105,7 @@ settings() { # host, settings of its profile, series
 settings host1 '' web db >"$work/host1.toml"
 # A slow host, so that a round has a middle in which it can be killed.
 settings host2 'limit-read = 12\n' mail >"$work/host2.toml"
-settings admin '' >"$work/admin.toml"
+settings admin '' | sed '/^name/a ask-nodes = true' >"$work/admin.toml"
 say "cat host1.toml"
 cat "$work/host1.toml"
 

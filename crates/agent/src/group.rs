@@ -10,7 +10,7 @@ use silt_cluster::{
     Bus, End, Fleet, LastRun, Messages, Name, Remote, TaskStatus, Telling, Told, Watch, fleet,
     side_by_side, watch,
 };
-use silt_format::{Error, ErrorKind, NodePlaces};
+use silt_format::{Error, ErrorKind};
 use silt_terminal::failure::Failure;
 use silt_terminal::output;
 use siltstone::{Env, NodeAnswers, Repository, SharedPlaces};
@@ -170,8 +170,8 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// The ways to these agents, and to the processes of the repository's nodes, by the bus of a
-    /// host's agent; none if it has none.
+    /// The ways to these agents, and to the processes of the repository's nodes if they are to be
+    /// asked, by the bus of a host's agent; none if it has none.
     pub fn of_agent(
         settings: Option<&AgentSettings>,
         host: &str,
@@ -181,21 +181,13 @@ impl Lookups {
         let Some(settings) = settings else { return Ok(Self::default()) };
         let Some(bus) = &settings.bus else { return Ok(Self::default()) };
         let name = settings.name.clone().map_or_else(|| host_name(host), Ok)?;
-        Self::connect(bus, &name, repository, agents)
-    }
-
-    fn connect(
-        bus: &BusSettings,
-        member: &Name,
-        repository: &Repository,
-        agents: &[String],
-    ) -> Result<Self, Failure> {
-        let nodes = asked_nodes(repository);
+        let nodes = repository.nodes().iter().filter(|_| settings.ask_nodes);
+        let nodes: Vec<u16> = nodes.map(|node| node.number).collect();
         if nodes.is_empty() && agents.is_empty() {
             return Ok(Self::default());
         }
         let context = repository.objects.context.clone();
-        let bus = link::connect(bus, member, &context.env)?;
+        let bus = link::connect(bus, &name, &context.env)?;
         let messages = Messages::new(&repository.objects);
         let mut lookups = Self::default();
         if !nodes.is_empty() {
@@ -209,16 +201,6 @@ impl Lookups {
         }
         Ok(lookups)
     }
-}
-
-/// The nodes whose processes are asked: in a folder, the index itself is nearer than any process.
-fn asked_nodes(repository: &Repository) -> Vec<u16> {
-    let main = repository.places().first().map(|place| place.location.clone());
-    let is_asked = |node: &&NodePlaces| {
-        let location = node.locations.first().or(main.as_ref());
-        location.is_some_and(|location| location.contains("://"))
-    };
-    repository.nodes().iter().filter(is_asked).map(|node| node.number).collect()
 }
 
 fn not_found<T>(message: String) -> Result<T, Error> {

@@ -104,6 +104,8 @@ pub struct AgentSettings {
     /// Memory for a part of the shared index, in bytes.
     #[serde(deserialize_with = "bytes")]
     pub index_memory: u64,
+    /// Whether backups ask the processes of storage nodes before they read their indexes.
+    pub ask_nodes: bool,
     /// Whether each backup applies the stored policy of its series.
     pub forget_after_backup: bool,
     /// How it reaches other agents; without it, it works alone.

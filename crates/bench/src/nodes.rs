@@ -90,7 +90,10 @@ pub fn run(options: &NodesOptions) -> Result<()> {
             .map_err(|error| format!("nats-server: {error}"))?,
     );
     let bus = format!("nats://127.0.0.1:{port}");
-    std::fs::write(work.join("silt.toml"), format!("[agent.bus]\nservers = [\"{bus}\"]\n"))?;
+    std::fs::write(
+        work.join("silt.toml"),
+        format!("[agent]\nask-nodes = true\n[agent.bus]\nservers = [\"{bus}\"]\n"),
+    )?;
     let bench = Bench { options, work, server, endpoint, bus, jobs };
     let several = options.nodes;
     let ways: [Way; 5] = [

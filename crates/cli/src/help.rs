@@ -150,6 +150,7 @@ const AGENTS: &str = "\
   round-parts = 1                     # its --parts
   round-spool = false                 # this host copies changed data, and releases volumes early
   index-memory = \"0\"                  # for a part of the shared index, which all backups ask
+  ask-nodes = false                   # whether backups ask the processes of storage nodes
   spread = \"30min\"                    # each task is put off by up to this long, always the same
   parallel = 1                        # runs at once
   forget-after-backup = false         # `silt backup --forget`

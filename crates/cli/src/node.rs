@@ -56,7 +56,7 @@ interruption, run the same command again.")]
   silt node run n1 --approximate --json
 
 Runs on the host whose disk or bucket the node is, so that backups need not read the node's index
-over the network. Backups that have [agent.bus] in their configuration ask it, and read the index
+over the network. Backups with ask-nodes = true in [agent] ask it by [agent.bus], and read the index
 themselves if nobody answers. It writes nothing; several may answer for a node.")]
     Run(NodeRun),
     /// Write no new chunks to a node; what it holds stays in use

@@ -35,6 +35,7 @@ pub struct SharedIndex {
     near: Vec<(u32, Table)>,
     near_max: usize,
     containers: ObjectSet,
+    applications: Vec<u16>,
     /// Dead and condemned slots, to which no new reference may point.
     barred: HashMap<u32, Vec<DeadRange>>,
 }
@@ -87,6 +88,7 @@ impl SharedIndex {
             near_max: NEIGHBOURHOODS,
             barred: barred.collect(),
             containers: head.containers.clone(),
+            applications: head.applications.clone(),
         })
     }
 
@@ -99,6 +101,11 @@ impl SharedIndex {
     /// The containers of the store.
     pub fn containers(&self) -> &ObjectSet {
         &self.containers
+    }
+
+    /// The applications whose chunks a storage node has.
+    pub fn applications(&self) -> &[u16] {
+        &self.applications
     }
 
     /// Whether the index is empty.

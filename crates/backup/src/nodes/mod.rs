@@ -17,7 +17,6 @@ use silt_format::{ALONE, ErrorKind, Head, Level, Result};
 use silt_repository::Repository;
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
-use silt_repository::heads;
 use silt_repository::packs::PackWriter;
 use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store};
@@ -105,12 +104,9 @@ impl Nodes {
             let number = node.number;
             // Must be after reading the series' record and head: condemning chunks relies on it.
             let opened = SharedIndex::open(objects, (domain, number), memory_bytes / listed.len());
-            let opened = opened.and_then(|opened| Ok((opened, heads::newest(objects, store.id)?)));
-            let (index, newest) = match opened {
-                Ok((opened, newest)) => (opened.map(|(index, _)| index), newest),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {
-                    return Err(error);
-                }
+            let index = match opened {
+                Ok(opened) => opened.map(|(index, _)| index),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
                 Err(error) => {
                     let consequence = format!("{} is not written to", store.shown);
                     objects.context.warn(Warning::after(&error, &consequence));
@@ -122,8 +118,8 @@ impl Nodes {
                 continue;
             }
             name_store(head, (number, store.id), seen);
-            let containers = newest.as_ref().map_or(0, |head| head.containers.len());
-            let index = index.filter(|index| !index.is_empty());
+            let containers = index.as_ref().map_or(0, |index| index.containers().len());
+            let applications = index.as_ref().map_or(&[][..], SharedIndex::applications).to_vec();
             let held = (memory_bytes / listed.len(), (NEAR / listed.len()).max(NEAR_MIN));
             let lookup = index.and_then(|index| lookup_of(index.holding(held.1), avoided));
             nodes.push(Arc::new(Node {
@@ -134,7 +130,7 @@ impl Nodes {
                 held,
                 takes_chunks: may_write && !node.is_closed,
                 used_bytes: AtomicU64::new(containers * container_bytes),
-                applications: newest.map_or_else(Vec::new, |head| head.applications),
+                applications,
             }));
         }
         Ok(Self { nodes, answers: answers.cloned() })

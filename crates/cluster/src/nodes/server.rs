@@ -39,6 +39,13 @@ pub struct NodeServerOptions {
     pub is_exact: bool,
 }
 
+impl NodeServerOptions {
+    /// With memory for so many MiB of the index.
+    pub fn new(index_mib: u32, is_exact: bool) -> Self {
+        Self { memory_bytes: to_usize(u64::from(index_mib) << 20), is_exact }
+    }
+}
+
 impl Default for NodeServerOptions {
     /// Exact, with 32 MiB.
     fn default() -> Self {

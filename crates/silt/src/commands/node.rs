@@ -14,13 +14,11 @@ use crate::cli::{Node, NodeCommand, NodeRun};
 use crate::output;
 
 pub fn run(session: &Session<'_>, args: &Node) -> Result<u8, Failure> {
-    let Some(command) = &args.command else { return list(session) };
-    if let NodeCommand::Run(args) = command {
-        return answer(session, args);
-    }
-    if matches!(command, NodeCommand::List) {
-        return list(session);
-    }
+    let command = match &args.command {
+        None | Some(NodeCommand::List) => return list(session),
+        Some(NodeCommand::Run(args)) => return answer(session, args),
+        Some(command) => command,
+    };
     let repository = session.repository_to_change(false)?;
     let here = here(session, &repository)?;
     let open = |location: &str| session.storage(location, Traffic::Other, false);
@@ -72,8 +70,7 @@ pub fn add(
 
 fn answer(session: &Session<'_>, args: &NodeRun) -> Result<u8, Failure> {
     let (repository, group) = cluster::connect(session, &args.bus)?;
-    let memory_bytes = silt_format::number::to_usize(u64::from(args.index_memory) << 20);
-    let options = NodeServerOptions { memory_bytes, is_exact: !args.approximate };
+    let options = NodeServerOptions::new(args.index_memory, !args.approximate);
     let (names, json) = (&args.names[..], session.global.json);
     let finish_line = &|| session.reporter.finish();
     NodeProcess { repository: &repository, names, options, group: &group, finish_line, json }.run()

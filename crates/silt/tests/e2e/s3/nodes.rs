@@ -64,7 +64,7 @@ fn a_process_beside_nodes_answers_backups_and_is_not_needed() {
     server.arg(bucket.place.path("bus")).stdout(Stdio::null()).stderr(Stdio::null());
     let bus = Killed(server.spawn().unwrap());
     let url = format!("nats://127.0.0.1:{port}");
-    let settings = format!("[agent.bus]\nservers = [\"{url}\"]\n");
+    let settings = format!("[agent]\nask-nodes = true\n[agent.bus]\nservers = [\"{url}\"]\n");
     let settings = bucket.place.write("silt.toml", settings.as_bytes());
     for node in ["n1", "n2"] {
         bucket.silt(&["node", "add", node, &format!("s3://{BUCKET}/{node}")]).exits(0);
