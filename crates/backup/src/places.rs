@@ -39,6 +39,15 @@ pub trait NodeAnswers: fmt::Debug + Send + Sync {
 /// A chunk that is looked up: its fingerprint, and its length in bytes.
 pub type Wanted = (Fingerprint, u32);
 
+/// Who is asked before the storage.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// About the shared store.
+    pub(crate) places: Option<&'a Arc<dyn SharedPlaces>>,
+    /// About storage nodes.
+    pub(crate) nodes: Option<&'a Arc<dyn NodeAnswers>>,
+}
+
 /// Looks chunks up in a store of several series: asks somebody who knows for many chunks at once,
 /// or reads the index from the storage.
 #[derive(Clone)]

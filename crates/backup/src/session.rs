@@ -38,7 +38,7 @@ use super::nodes::{NodeWriters, Nodes};
 use super::options::BackupOptions;
 use super::parent::{ParentVolume, newest_sound};
 use super::pipeline::Pipeline;
-use super::places::StoreLookup;
+use super::places::{Asked, StoreLookup};
 use super::scan::{Outcome, Scanned, Scanner};
 use silt_repository::jobs::jobs;
 use silt_repository::{Repository, heads};
@@ -151,7 +151,8 @@ impl<'r> BackupSession<'r> {
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
         let uses = (options.detection.shared, options.detection.nodes);
-        let asked = (options.places.as_ref(), options.node_answers.as_ref());
+        let (places, answers) = (options.places.as_ref(), options.node_answers.as_ref());
+        let asked = Asked { places, nodes: answers };
         // Must be after reading the series' record and head: condemning chunks relies on it.
         let Stores { shared, nodes, avoided } =
             Stores::open(repository, &mut head, state.check, uses, asked, budget)?;

@@ -35,7 +35,6 @@ pub struct SharedIndex {
     near: Vec<(u32, Table)>,
     near_max: usize,
     containers: ObjectSet,
-    applications: Vec<u16>,
     /// Dead and condemned slots, to which no new reference may point.
     barred: HashMap<u32, Vec<DeadRange>>,
 }
@@ -48,16 +47,9 @@ impl SharedIndex {
         (domain, number): (u32, u16),
         memory_bytes: usize,
     ) -> Result<Option<(Self, Option<String>)>> {
-        if domain == ALONE || !objects.keys.has_domain(domain) {
-            return Ok(None);
-        }
-        let store = objects.keys.store_id(domain, number);
-        let state = heads::state(objects, store)?;
-        let Some(head) = state.head else { return Ok(None) };
-        let empty = || Head::empty(store, domain, &store_name(number));
-        let head = heads::base(objects, store, &head, empty)?;
+        let Some((head, check)) = newest_head(objects, (domain, number))? else { return Ok(None) };
         let index = Self::of_head(objects, number, &head, memory_bytes)?;
-        Ok(Some((index, state.check)))
+        Ok(Some((index, check)))
     }
 
     /// The index of a store with this number, as its `head` names it.
@@ -88,11 +80,11 @@ impl SharedIndex {
             near_max: NEIGHBOURHOODS,
             barred: barred.collect(),
             containers: head.containers.clone(),
-            applications: head.applications.clone(),
         })
     }
 
     /// Holds the fingerprints of so many containers, at least 1.
+    #[must_use]
     pub fn holding(mut self, containers: usize) -> Self {
         self.near_max = containers.max(1);
         self
@@ -101,11 +93,6 @@ impl SharedIndex {
     /// The containers of the store.
     pub fn containers(&self) -> &ObjectSet {
         &self.containers
-    }
-
-    /// The applications whose chunks a storage node has.
-    pub fn applications(&self) -> &[u16] {
-        &self.applications
     }
 
     /// Whether the index is empty.
@@ -193,6 +180,23 @@ impl SharedIndex {
     pub fn is_open(&self, reference: Reference) -> bool {
         is_open(&self.containers, &self.barred, reference)
     }
+}
+
+/// The newest head of the shared store or of a node, which is made durable, and the name of its
+/// newest check record. `None` if it has none.
+pub fn newest_head(
+    objects: &Arc<Objects>,
+    (domain, number): (u32, u16),
+) -> Result<Option<(Head, Option<String>)>> {
+    if domain == ALONE || !objects.keys.has_domain(domain) {
+        return Ok(None);
+    }
+    let store = objects.keys.store_id(domain, number);
+    let state = heads::state(objects, store)?;
+    let Some(head) = state.head else { return Ok(None) };
+    let empty = || Head::empty(store, domain, &store_name(number));
+    let head = heads::base(objects, store, &head, empty)?;
+    Ok(Some((head, state.check)))
 }
 
 fn is_open(

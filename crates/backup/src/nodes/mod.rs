@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use silt_format::number::to_u32;
-use silt_format::{ALONE, ErrorKind, Head, Level, Result};
+use silt_format::{ALONE, CheckRecord, ErrorKind, Head, Level, NodePlaces, Result};
 use silt_repository::Repository;
+use silt_repository::beside::each_beside;
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::packs::PackWriter;
 use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
-use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store};
+use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store, newest_head};
 
 use crate::detect::Detector;
 use crate::draft::{DISKS, DraftChunk, print_of};
@@ -82,56 +83,93 @@ pub(crate) struct Nodes {
     answers: Option<Arc<dyn NodeAnswers>>,
 }
 
+/// What the storage shows of a node.
+pub(crate) struct Shown {
+    node: NodePlaces,
+    /// Its newest head; `None` if it has none.
+    head: Option<Head>,
+    /// Its newest check record.
+    pub(crate) checked: CheckRecord,
+}
+
+impl Shown {
+    /// The number of the node.
+    pub(crate) fn number(&self) -> u16 {
+        self.node.number
+    }
+}
+
+/// Reads the heads of the nodes that can be reached, side by side. A series that shares nothing
+/// uses none.
+///
+/// Must be after reading the series' record and head: condemning chunks relies on it.
+pub(crate) fn read(repository: &Repository, domain: u32) -> Result<Vec<Shown>> {
+    if domain == ALONE || !repository.objects.keys.opens_all() {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::new();
+    let show = |repository: &Repository, node: NodePlaces| {
+        let objects = &repository.objects;
+        let read = newest_head(objects, (domain, node.number)).and_then(|newest| {
+            let (head, check) = newest.unzip();
+            let store = repository.store(node.number).id;
+            let (_, checked) = objects.read_check_record(store, check.flatten())?;
+            Ok((head, checked))
+        });
+        (node, read)
+    };
+    each_beside(repository, repository.nodes().to_vec(), show, |(node, read)| {
+        match read {
+            Ok((head, checked)) => all.push(Shown { node, head, checked }),
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            Err(error) => {
+                let shown = repository.store(node.number).shown;
+                let consequence = format!("{shown} is not written to");
+                repository.warn(Warning::after(&error, &consequence));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
 impl Nodes {
-    /// Opens the nodes that can be reached, and names them in the series' head. A series that
-    /// shares nothing uses none.
+    /// Opens the indexes of nodes, and names them in the series' head.
     pub(crate) fn open(
         repository: &Repository,
         head: &mut Head,
+        shown: Vec<Shown>,
         (avoided, answers): (&Arc<Avoided>, Option<&Arc<dyn NodeAnswers>>),
         memory_bytes: usize,
     ) -> Result<Self> {
-        let (objects, domain) = (&repository.objects, head.domain);
-        let listed = repository.nodes();
-        if listed.is_empty() || domain == ALONE || !objects.keys.opens_all() {
-            return Ok(Self::default());
-        }
         let may_write = repository.required_authority().is_ok();
         let container_bytes = u64::from(repository.config.container_bytes);
+        let count = shown.len().max(1);
+        let held = (memory_bytes / count, (NEAR / count).max(NEAR_MIN));
         let mut nodes = Vec::new();
-        for node in listed {
-            let store = repository.store(node.number);
-            let number = node.number;
-            // Must be after reading the series' record and head: condemning chunks relies on it.
-            let opened = SharedIndex::open(objects, (domain, number), memory_bytes / listed.len());
-            let index = match opened {
-                Ok(opened) => opened.map(|(index, _)| index),
-                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-                Err(error) => {
-                    let consequence = format!("{} is not written to", store.shown);
-                    objects.context.warn(Warning::after(&error, &consequence));
-                    continue;
-                }
-            };
-            let seen = index.as_ref().map_or(0, SharedIndex::generation);
+        for Shown { node, head: newest, .. } in shown {
+            let (number, store) = (node.number, repository.store(node.number));
+            let seen = newest.as_ref().map_or(0, |newest| newest.generation);
             if is_older(repository, head, number, seen) {
                 continue;
             }
             name_store(head, (number, store.id), seen);
-            let containers = index.as_ref().map_or(0, |index| index.containers().len());
-            let applications = index.as_ref().map_or(&[][..], SharedIndex::applications).to_vec();
-            let held = (memory_bytes / listed.len(), (NEAR / listed.len()).max(NEAR_MIN));
-            let lookup = index.and_then(|index| lookup_of(index.holding(held.1), avoided));
-            nodes.push(Arc::new(Node {
+            let opened = Arc::new(Node {
                 number,
                 shown: store.shown,
-                lookup: RwLock::new(lookup),
+                lookup: RwLock::default(),
                 avoided: Arc::clone(avoided),
                 held,
                 takes_chunks: may_write && !node.is_closed,
-                used_bytes: AtomicU64::new(containers * container_bytes),
-                applications,
-            }));
+                used_bytes: AtomicU64::new(
+                    newest.as_ref().map_or(0, |newest| newest.containers.len()) * container_bytes,
+                ),
+                applications: newest.as_ref().map_or_else(Vec::new, |it| it.applications.clone()),
+            });
+            if let Some(newest) = newest {
+                opened.renew(repository, &newest)?;
+            }
+            nodes.push(opened);
         }
         Ok(Self { nodes, answers: answers.cloned() })
     }
@@ -330,13 +368,16 @@ fn chunk_of(chunk: &DraftChunk) -> Chunk {
     Chunk { print: print_of(&chunk.fingerprint), bytes: to_u32(chunk.range.len()) }
 }
 
+/// A super-chunk, and its handprint.
+type Question = (usize, Vec<Print>);
+
 /// Notes which nodes a router would ask about a super-chunk. Which these are depends on the
 /// handprint and on loads, not on answers.
 struct Questions<'a> {
     nodes: &'a [Arc<Node>],
     piece: usize,
     /// By node: super-chunks, with their handprints.
-    asked: RefCell<BTreeMap<usize, Vec<(usize, Vec<Print>)>>>,
+    asked: RefCell<BTreeMap<usize, Vec<Question>>>,
 }
 
 impl Answers for Questions<'_> {

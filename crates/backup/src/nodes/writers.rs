@@ -7,8 +7,8 @@
 //! nothing, and does not commit.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use silt_format::number::to_u64;
 use silt_format::{
@@ -16,9 +16,11 @@ use silt_format::{
     RunRef, RunUse, SeriesId, StoreWriter,
 };
 use silt_repository::Repository;
+use silt_repository::beside::each_beside;
 use silt_repository::edit::Edit;
 use silt_repository::event::Warning;
 use silt_repository::lease::HeldLease;
+use silt_repository::sync::lock;
 use silt_repository::upload::Uploads;
 use silt_routing::Application;
 use silt_runs::shared_record::SharedRecord;
@@ -143,7 +145,8 @@ impl NodeWriters {
                 None => None,
             };
             let own = (self.session, self.series);
-            let reserved = match commit(repository, lease, &node, own, written.as_ref(), more) {
+            let lease = Mutex::new(&mut *lease);
+            let reserved = match commit(repository, &lease, &node, own, written.as_ref(), more) {
                 Err(error) if error.kind() == ErrorKind::Busy && written.is_none() => {
                     let consequence = format!("{} is not written to", node.shown);
                     repository.warn(Warning::after(&error, &consequence));
@@ -189,12 +192,14 @@ impl NodeWriters {
     /// Fails with `Conflict` if a sweep has taken the reservation away.
     pub(crate) fn register(self, repository: &Repository, lease: &mut HeldLease) -> Result<()> {
         let own = (self.session, self.series);
-        for (node, writing) in self.nodes.into_values() {
-            let Some(writing) = writing else { continue };
-            let written = writing.finish()?;
-            commit(repository, lease, &node, own, Some(&written), 0)?;
-        }
-        Ok(())
+        let written = self.nodes.into_values();
+        let written = written.filter_map(|(node, writing)| Some((node, writing?))).collect();
+        let lease = Mutex::new(lease);
+        // A node waits for the requests about it, and not for those about others.
+        let register = |repository: &Repository, (node, writing): (Arc<Node>, Writing)| {
+            commit(repository, &lease, &node, own, Some(&writing.finish()?), 0)
+        };
+        each_beside(repository, written, register, |done| done.map(drop))
     }
 }
 
@@ -232,7 +237,7 @@ impl Records for Placed<'_> {
 /// is not used again: a sweep may have found that nothing names it, and removed it.
 fn commit(
     repository: &Repository,
-    lease: &mut HeldLease,
+    lease: &Mutex<&mut HeldLease>,
     node: &Node,
     (session, series): ([u8; 16], SeriesId),
     written: Option<&Written>,
@@ -241,7 +246,7 @@ fn commit(
     let env = &repository.objects.context.env;
     let (mut tries, mut waited_ns) = (0, 0);
     loop {
-        lease.keep()?;
+        lock(lease).keep()?;
         let changed = Edit::begin_store_brief(repository, node.number).and_then(|mut edit| {
             let place = edit.head.store_writers.iter().position(|it| it.session == session);
             if written.is_some_and(|written| written.is_named_by(&edit.head)) {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use silt_format::{ALONE, CheckRecord, ErrorKind, Head, NodePlaces, Result, SHARED_STORE};
+use silt_format::{Head, Result, SHARED_STORE};
 use silt_repository::Repository;
 use silt_repository::budget::Budget;
 use silt_repository::check_record::Avoided;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
-use crate::nodes::Nodes;
-use crate::places::{NodeAnswers, SharedPlaces, StoreLookup, is_older};
+use crate::nodes::{self, Nodes};
+use crate::places::{Asked, StoreLookup, is_older};
 
 /// What a backup knows of the stores of several series, and which chunks it must not refer to.
 pub(super) struct Stores {
@@ -28,7 +28,7 @@ impl Stores {
         head: &mut Head,
         check: Option<String>,
         (uses_shared, uses_nodes): (bool, bool),
-        (places, answers): (Option<&Arc<dyn SharedPlaces>>, Option<&Arc<dyn NodeAnswers>>),
+        asked: Asked<'_>,
         budget: Budget,
     ) -> Result<Self> {
         let (objects, domain) = (&repository.objects, head.domain);
@@ -44,30 +44,17 @@ impl Stores {
         let store = objects.keys.shared_store_id(domain);
         let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
         let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
-        stores_checked.extend(nodes_checked(repository, domain)?);
+        let shown = nodes::read(repository, domain)?;
+        stores_checked.extend(shown.iter().map(|node| (node.number(), node.checked.clone())));
         let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
         let nodes = if uses_nodes {
-            Nodes::open(repository, head, (&avoided, answers), budget.lookup_bytes())?
+            Nodes::open(repository, head, shown, (&avoided, asked.nodes), budget.lookup_bytes())?
         } else {
             Nodes::default()
         };
-        let lookup = |index| StoreLookup::new(SharedLookup::new(index, &avoided), places.cloned());
+        let lookup =
+            |index| StoreLookup::new(SharedLookup::new(index, &avoided), asked.places.cloned());
         let shared = shared.map(lookup);
         Ok(Self { shared, nodes, avoided })
     }
-}
-
-/// The check records of storage nodes that can be read, by number.
-fn nodes_checked(repository: &Repository, domain: u32) -> Result<Vec<(u16, CheckRecord)>> {
-    let objects = &repository.objects;
-    if domain == ALONE || !objects.keys.opens_all() {
-        return Ok(Vec::new());
-    }
-    let read = |node: &NodePlaces| match objects.check_record(repository.store(node.number).id) {
-        Ok((_, record)) => Some(Ok((node.number, record))),
-        // Opening the node says that it can't be reached.
-        Err(error) if error.kind() != ErrorKind::Interrupted => None,
-        Err(error) => Some(Err(error)),
-    };
-    repository.nodes().iter().filter_map(read).collect()
 }
