@@ -24,7 +24,7 @@ use crate::{NodesOptions, Result};
 /// Bytes on their way: enough for 500 MB/s.
 const WINDOW: usize = 8 << 20;
 /// How long a process may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Who says what nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

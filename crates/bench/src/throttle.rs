@@ -54,7 +54,7 @@ const RATES: &str = "--rate_iops=140,60";
 /// Bytes after whose writing it has certainly read and written.
 const BEGUN: u64 = 10 * 4096;
 /// How long is waited for that.
-const FIO_PATIENCE: Duration = Duration::from_secs(60);
+const FIO_PATIENCE: Duration = Duration::from_mins(1);
 const FILE_MIB: u64 = 256;
 
 /// Published of 000: tasks, CPU %, MB of memory, MB/s written, hours.
