@@ -121,16 +121,21 @@ pub(crate) fn read(repository: &Repository, domain: u32) -> Result<Vec<Shown>> {
     each_beside(repository, repository.nodes().to_vec(), show, |(node, read)| {
         match read {
             Ok((head, checked)) => all.push(Shown { node, head, checked }),
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-            Err(error) => {
-                let shown = repository.store(node.number).shown;
-                let consequence = format!("{shown} is not written to");
-                repository.warn(Warning::after(&error, &consequence));
-            }
+            Err(error) => leave_out(repository, node.number, error)?,
         }
         Ok(())
     })?;
     Ok(all)
+}
+
+/// Warns that a node is not used, unless the user has asked to stop.
+fn leave_out(repository: &Repository, number: u16, error: silt_format::Error) -> Result<()> {
+    if error.kind() == ErrorKind::Interrupted {
+        return Err(error);
+    }
+    let consequence = format!("{} is not written to", repository.store(number).shown);
+    repository.warn(Warning::after(&error, &consequence));
+    Ok(())
 }
 
 impl Nodes {
@@ -153,7 +158,6 @@ impl Nodes {
             if is_older(repository, head, number, seen) {
                 continue;
             }
-            name_store(head, (number, store.id), seen);
             let opened = Arc::new(Node {
                 number,
                 shown: store.shown,
@@ -166,9 +170,13 @@ impl Nodes {
                 ),
                 applications: newest.as_ref().map_or_else(Vec::new, |it| it.applications.clone()),
             });
-            if let Some(newest) = newest {
-                opened.renew(repository, &newest)?;
+            if let Some(newest) = newest
+                && let Err(error) = opened.renew(repository, &newest)
+            {
+                leave_out(repository, number, error)?;
+                continue;
             }
+            name_store(head, (number, store.id), seen);
             nodes.push(opened);
         }
         Ok(Self { nodes, answers: answers.cloned() })

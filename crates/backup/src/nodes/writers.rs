@@ -157,7 +157,14 @@ impl NodeWriters {
             };
             let (reserved, head) = reserved;
             let Some(StoreWriter { first, end, .. }) = reserved else { return Ok(None) };
-            node.renew(repository, &head)?;
+            match node.renew(repository, &head) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+                Err(error) => {
+                    let consequence = "what others have stored there meanwhile is stored again";
+                    repository.warn(Warning::after(&error, consequence));
+                }
+                Ok(()) => {}
+            }
             let objects = &repository.objects;
             let budget = objects.context.budget(0);
             let tag = ObjectTag::first(objects.context.random_id());

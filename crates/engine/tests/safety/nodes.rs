@@ -11,8 +11,8 @@ use silt_storage::{
     list_all,
 };
 use siltstone::{
-    Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, Protection, Repository,
-    SharedSweepOptions, SharedSweepReport,
+    Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, Protection, ReclaimOptions,
+    Repository, SharedSweepOptions, SharedSweepReport,
 };
 
 use crate::kit::{self, Folder, MemorySource, World};
@@ -476,4 +476,29 @@ fn what_others_register_meanwhile_is_used_and_does_not_die() {
     }
     let report = check(&repository);
     assert!(report.damage.is_empty(), "{report:?}");
+}
+
+/// A list of a node's dead chunks that is gone: the node is named and not used, and the backup is
+/// made.
+#[test]
+fn a_node_whose_dead_chunks_cannot_be_read_is_left_out() {
+    let (storage, world, repository) = with_nodes(&["one"]);
+    let [kept, gone] = [1, 2].map(|seed| kit::image(seed, 700));
+    kit::backup(&repository, "a", &kept).unwrap();
+    kit::backup(&repository, "b", &[&gone[..], &kept[..4096]].concat()).unwrap();
+    delete_all(&repository, "b");
+    let reclaim = ReclaimOptions { dead_share_min: 1.0, ..kit::THOROUGH };
+    let options = SharedSweepOptions { spool: spool(), memory_bytes: 0, reclaim, dry_run: false };
+    repository.sweep_store(2, &options).unwrap();
+    let lists = list_all(&*storage, "one/dead/", None).map(|item| item.unwrap().0);
+    let lists: Vec<Key> = lists.collect();
+    assert!(!lists.is_empty());
+    storage.delete(&lists).unwrap();
+    let whole: Arc<dyn Storage> = storage.clone();
+    let repository = open(&whole, &world).unwrap();
+    kit::backup(&repository, "c", &gone).unwrap();
+    let warned = world.warnings.lock().unwrap();
+    assert!(warned.iter().any(|it| it.contains("node 'one' is not written to")), "{warned:?}");
+    drop(warned);
+    assert_restores(&repository, "c", &gone);
 }
