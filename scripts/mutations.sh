@@ -51,6 +51,10 @@ mutate condemning "$engine/shared/sweep.rs" 's/report\.waiting_for = fence\(self
 mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersection\(&unreferenced\), report\)/drop(unreferenced); self.bury(&condemned, report)/'
 # The list of places is not looked at after a commit, nor by who has been open for long.
 mutate list-of-places "$repository/settle.rs" 's/if newest <= objects\.places/if newest < u64::MAX/'
+# A place that was away when the list changed gets heads that name what it does not know.
+mode=--nodes
+mutate settled-lists "$repository/settle.rs" 's/if !objects\.lacks_list\.load/if true || objects.lacks_list.load/'
+mode=
 # Names are given twice: every session has the same tag.
 mutate tags crates/format/src/ids.rs 's/Self\(random \& !Self::REWRITTEN\)/Self(random \& 2)/; s/Self\(random \| Self::REWRITTEN\)/Self((random \& 2) | Self::REWRITTEN)/'
 # What an interrupted backup has left is used wherever it is, durable or not.

@@ -150,7 +150,11 @@ impl ChunkReader {
             PRIVATE_STORE => Some(Arc::clone(&self.private)),
             _ => self.common_store(number)?,
         };
-        store.ok_or_else(|| Error::corrupt(format!("store {number} is not in the head's table")))
+        store.ok_or_else(|| {
+            let is_named = lock(&self.stores).contains_key(&number);
+            let why = if is_named { "has no head" } else { "is not in the head's table" };
+            Error::corrupt(format!("store {number} {why}"))
+        })
     }
 
     /// A store of several series; its head is read when it is first needed.

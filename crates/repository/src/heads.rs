@@ -329,6 +329,7 @@ pub fn commit(
     head.generation += 1;
     usable((head.generation, Numbered::Head.name(head.series, head.generation)))?;
     head.writer = writer;
+    settle::settle_places(objects)?;
     objects.settle_writers()?;
     head.writers = objects.believed.writers().0.max(head.writers);
     let overtaken = || {

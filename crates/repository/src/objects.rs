@@ -88,6 +88,8 @@ pub struct Objects {
     pub context: Context,
     /// The number of the list of places that `storage` was opened by, 0 for none.
     pub places: u64,
+    /// Whether a place may lack that list.
+    pub lacks_list: AtomicBool,
     /// Whether something was done with them already, so that the places may have changed since.
     pub is_used: AtomicBool,
     /// Time of the last check of the lists of places and writers.
@@ -136,6 +138,7 @@ impl Objects {
         Self {
             storage,
             places: self.places,
+            lacks_list: AtomicBool::new(self.lacks_list.load(Ordering::SeqCst)),
             is_used: AtomicBool::default(),
             looked_ns: AtomicI64::new(self.context.env.now_ns()),
             repository: self.repository,

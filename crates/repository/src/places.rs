@@ -266,6 +266,7 @@ impl Repository {
         let all = self.routed(&main, shared.as_ref(), &nodes);
         let mut objects = self.objects.with_storage(all);
         objects.places = number;
+        objects.lacks_list = seen.iter().any(|seen| seen.number < number).into();
         // Another place may have a newer list than the one that the repository was opened by.
         objects.load_writers(None)?;
         self.objects = Arc::new(objects);

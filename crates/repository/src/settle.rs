@@ -58,6 +58,24 @@ pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
     objects.believed.verify_active(signer)
 }
 
+/// Brings the newest list of places to every place that was away when it was written: a head that
+/// this process commits may name a store that an older list does not have.
+pub fn settle_places(objects: &Objects) -> Result<()> {
+    if !objects.lacks_list.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    // Each list is written twice.
+    for number in objects.places.saturating_sub(1)..=objects.places {
+        let name = Numbered::Places.name(SeriesId::NONE, number);
+        match objects.storage.settle(&key(&name)?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            settled => settled.context(|| format!("bring {name} to all copies"))?,
+        }
+    }
+    objects.lacks_list.store(false, Ordering::SeqCst);
+    Ok(())
+}
+
 /// Makes sure that every place has the head of this name, durable, and all that it names: its
 /// writer may have died before a place had it, or before a folder was durable, and the power may
 /// still fail.

@@ -1,6 +1,6 @@
 //! Histories of storage nodes.
 
-use silt_sim::{Action, Class, Exact, Keep, Kind, Plan, Series, Wrong};
+use silt_sim::{Action, Class, Exact, Fault, Keep, Kind, Plan, Point, Series, Work, Wrong};
 
 use crate::{BACKUP, does, fails, host, play_all, play_drawn, play_seeds};
 
@@ -82,6 +82,30 @@ fn the_index_of_a_failed_registration_is_not_used() {
             12,
         );
     }
+}
+
+/// A node is added while the place that decides is away, and filled when it is back: that place by
+/// itself knows the node.
+#[test]
+fn a_place_that_was_away_when_a_node_was_added_has_the_list_before_a_head_names_the_node() {
+    let other = Action::Backup(Series::Other);
+    let at = Point { kind: Kind::List, class: None, nth: 0 };
+    let away = Fault { at, what: Wrong::Away(30) };
+    play_seeds(
+        &Plan {
+            places: 2,
+            nodes: 2,
+            prelude: vec![Action::AddNode(0), Action::AddPlace(1), BACKUP],
+            hosts: vec![host(vec![
+                Work { faults: vec![away], ..does(0, BACKUP) },
+                does(0, Action::AddNode(1)),
+                does(60, other),
+                does(0, BACKUP),
+            ])],
+            ..Plan::default()
+        },
+        12,
+    );
 }
 
 #[test]
