@@ -15,7 +15,7 @@ use silt_repository::budget::Budget;
 use silt_repository::check_record::{Avoided, record_damaged_recipes};
 use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress, Warning};
-use silt_repository::lease::{self, HeldLease};
+use silt_repository::lease::{self, HeldLease, SharedLease};
 use silt_repository::map::MapReader;
 use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
@@ -84,8 +84,9 @@ pub struct BackupSession<'r> {
     /// Before the lease: dropped, it waits for what is being written.
     pub(super) containers: ContainerWriter,
     nodes: Nodes,
+    /// The same.
     node_writers: NodeWriters,
-    pub(super) lease: HeldLease,
+    pub(super) lease: SharedLease,
     head: Head,
     pub(super) parent: Option<Snapshot>,
     /// Whether the parent's writer is this one, or one that may remove everything anyway.
@@ -144,7 +145,7 @@ impl<'r> BackupSession<'r> {
         if lease::wait_while_held(objects, series, state.lease.clone(), name)? {
             state = heads::state(objects, series)?;
         }
-        let lease = HeldLease::acquire(objects, series, name, state.lease, session)?;
+        let lease = HeldLease::acquire(objects, series, name, state.lease, session)?.shared();
         let started_ns = context.env.now_ns();
         let by = (options.no_share, claimed.has(series));
         let mut head = base(repository, (series, name), state.head, by)?;
@@ -161,7 +162,7 @@ impl<'r> BackupSession<'r> {
         let bytes = budget.container_bytes(config.container_bytes as usize);
         config.container_bytes = silt_format::number::to_u32(bytes);
         let tag = ObjectTag::first(context.random_id());
-        let node_writers = NodeWriters::new(&nodes, (session, series), &config);
+        let node_writers = NodeWriters::new(&nodes, (session, series), &config, parent.is_none());
         Ok(Self {
             nodes,
             node_writers,
@@ -472,7 +473,7 @@ impl<'r> BackupSession<'r> {
         let data_bytes = data_bytes + self.node_writers.stored_bytes();
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
         // What the head refers to is named by the nodes' heads before it is.
-        self.node_writers.register(self.repository, &mut self.lease)?;
+        self.node_writers.register(self.repository, &self.lease)?;
         let (adopted_containers, series) = (adopted.len(), self.head.shown().to_owned());
         let committed = commit(
             &self.repository.objects,

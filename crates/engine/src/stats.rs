@@ -1,5 +1,7 @@
 //! Statistics of a repository.
 
+use std::collections::BTreeSet;
+
 use silt_format::names::Numbered;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Head, LevelBytes, Result, SeriesId, names};
@@ -135,7 +137,9 @@ impl Repository {
             return Ok(());
         }
         let head = self.head(store)?;
-        status.backups = head.map_or(0, |head| to_u64(head.store_writers.len()));
+        // A backup may have several ranges of containers.
+        let writers = head.iter().flat_map(|head| &head.store_writers);
+        status.backups = to_u64(writers.map(|it| it.session).collect::<BTreeSet<_>>().len());
         for item in self.objects.names(&names::containers(store), None)? {
             status.containers += 1;
             status.container_bytes += item?.1;

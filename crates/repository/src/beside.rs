@@ -27,6 +27,16 @@ pub trait Beside: Sync + Sized {
     fn beside(&self, context: Context) -> Self;
 }
 
+impl Beside for Arc<Objects> {
+    fn objects(&self) -> &Arc<Objects> {
+        self
+    }
+
+    fn beside(&self, context: Context) -> Self {
+        Self::new(Objects::beside(self, context))
+    }
+}
+
 /// Calls `task` with each item, several at once, and `take` with what each came to, in the order of
 /// the items.
 ///

@@ -122,6 +122,7 @@ pub struct ChunkReader {
     /// The stores of several series that a head has named, by number; those of nodes once they are
     /// needed.
     stores: Mutex<BTreeMap<u16, Named>>,
+    opening: OneEach<u16>,
     fingerprinter: Fingerprinter,
     cache: Arc<ChunkCache>,
 }
@@ -138,6 +139,7 @@ impl ChunkReader {
             objects: Arc::clone(objects),
             private: Arc::new(Store::of(head)),
             stores: Mutex::new(named_stores(objects, head)?),
+            opening: OneEach::default(),
             fingerprinter: Fingerprinter::new(
                 objects.keys.fingerprint_key(head.domain, head.series),
             ),
@@ -159,10 +161,13 @@ impl ChunkReader {
 
     /// A store of several series; its head is read when it is first needed.
     fn common_store(&self, number: u16) -> Result<Option<Arc<Store>>> {
-        let id = match lock(&self.stores).get(&number) {
-            Some(Named { store: Some(store), .. }) => return Ok(Some(Arc::clone(store))),
-            Some(Named { id, .. }) => *id,
-            None => return Ok(None),
+        let Some(id) = lock(&self.stores).get(&number).map(|named| named.id) else {
+            return Ok(None);
+        };
+        let opened = || lock(&self.stores).get(&number).and_then(|named| named.store.clone());
+        let _turn = match self.opening.get(number, opened) {
+            Ok(store) => return Ok(Some(store)),
+            Err(turn) => turn,
         };
         let newest = heads::newest(&self.objects, id)?;
         let opened = newest.as_ref().map(|head| Arc::new(Store::of(head)));

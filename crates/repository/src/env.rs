@@ -102,7 +102,7 @@ impl Context {
 
     /// Returns the same context with a token of its own, which is also cancelled with this one's.
     #[must_use]
-    pub(crate) fn operation_beside(&self) -> Self {
+    pub fn operation_beside(&self) -> Self {
         Self { cancel: self.cancel.child(), ..self.clone() }
     }
 

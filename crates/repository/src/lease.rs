@@ -4,12 +4,13 @@
 //! next head alone decides which one commits.
 
 use crate::event::Warning;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use silt_format::names::Numbered;
 use silt_format::{Advice, Error, ErrorKind, Lease, ObjectKind, Result, ResultExt, SeriesId};
 
 use crate::objects::{Address, Objects, is_damage, key};
+use crate::sync::lock;
 
 /// How long a lease lasts unless it is renewed.
 const LEASE_NS: i64 = 300 * 1_000_000_000;
@@ -97,11 +98,32 @@ impl HeldLease {
         self.give_back()
     }
 
+    /// The same lease for several threads.
+    pub fn shared(self) -> SharedLease {
+        SharedLease(Arc::new(Mutex::new(self)))
+    }
+
     fn give_back(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
         delete_if_allowed(&self.objects, Numbered::Lease.name(self.series, self.number))
+    }
+}
+
+/// A held lease that several threads of an operation keep.
+#[derive(Clone)]
+pub struct SharedLease(Arc<Mutex<HeldLease>>);
+
+impl SharedLease {
+    /// See [`HeldLease::keep`].
+    pub fn keep(&self) -> Result<()> {
+        lock(&self.0).keep()
+    }
+
+    /// Releases the lease, for all.
+    pub fn release(&self) -> Result<()> {
+        lock(&self.0).give_back()
     }
 }
 

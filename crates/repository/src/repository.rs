@@ -126,7 +126,7 @@ impl Beside for Repository {
     }
 
     fn beside(&self, context: Context) -> Self {
-        self.with_objects(self.objects.beside(context))
+        self.with_objects(Objects::beside(&self.objects, context))
     }
 }
 

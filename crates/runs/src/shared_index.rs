@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use silt_format::number::to_u32;
 use silt_format::{
     ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse, SeriesId,
     StoreEntry,
 };
+use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
 
 use crate::lookup::RunLookup;
 use crate::shared_record::SharedRecord;
 use silt_repository::check_record::Avoided;
-use silt_repository::chunks::open_container;
+use silt_repository::container::{Container, open_container};
 use silt_repository::dead;
 use silt_repository::heads;
 use silt_repository::objects::{Objects, is_damage};
@@ -141,24 +143,54 @@ impl SharedIndex {
     }
 
     /// Holds the fingerprints of a container of the store from now on, in place of those that were
-    /// used least recently.
+    /// used least recently; and of some behind it, if those of the container before it are held.
     pub fn fetch(&mut self, number: u32) -> Result<()> {
         if let Some(place) = self.near.iter().position(|(held, _)| *held == number) {
             self.near[..=place].rotate_right(1);
             return Ok(());
         }
         let Some(tag) = self.containers.tag(number) else { return Ok(()) };
-        let container = open_container(&self.objects, self.store, number, tag)?;
+        let mut wanted = vec![(number, tag)];
+        if self.holds(number.wrapping_sub(1)) {
+            // Chunks are found in the order in which they were stored.
+            let next = (1..=self.near_max / 2).map(|next| number.saturating_add(to_u32(next)));
+            let next = next.filter(|next| *next > number && !self.holds(*next));
+            wanted.extend(next.filter_map(|next| Some((next, self.containers.tag(next)?))));
+        }
+        let store = self.store;
+        let open = |objects: &Arc<Objects>, (number, tag)| {
+            (number, open_container(objects, store, number, tag))
+        };
+        let objects = Arc::clone(&self.objects);
+        let mut opened = Vec::new();
+        each_beside(&objects, wanted, open, |(number, container)| {
+            match container {
+                Ok(container) => opened.push((number, self.table_of(number, &container))),
+                // Of the others, who needs one is told.
+                Err(error) if opened.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+            Ok(())
+        })?;
+        self.near.truncate(self.near_max.saturating_sub(opened.len()));
+        self.near.splice(0..0, opened);
+        Ok(())
+    }
+
+    /// Whether the fingerprints of a container are held.
+    fn holds(&self, number: u32) -> bool {
+        self.near.iter().any(|(held, _)| *held == number)
+    }
+
+    /// The chunks of a container to which new references may point.
+    fn table_of(&self, number: u32, container: &Container) -> Table {
         let (directory, store) = (&container.directory, self.number);
         let chunks = directory.slots().map(|(slot, place)| {
             let reference = Reference::new(store, number, slot);
             (directory.fingerprints[place.index as usize], place.length, reference)
         });
         let open = chunks.filter(|(_, _, reference)| self.is_open(*reference));
-        let table = Table::new(open.collect());
-        self.near.truncate(self.near_max - 1);
-        self.near.insert(0, (number, table));
-        Ok(())
+        Table::new(open.collect())
     }
 
     /// Searches the runs, and caches the neighbourhood of a found chunk.

@@ -35,7 +35,7 @@ pub struct Program {
 /// Reads the environment, takes over the signals of the process, and prints to standard output and
 /// standard error. The process has this library's allocator.
 pub fn main_with(program: &Program) -> ExitCode {
-    silt_source::return_large_buffers();
+    silt_source::keep_heap_small();
     let command = cli::command().name(program.name);
     let parsed = command.try_get_matches();
     let parsed =

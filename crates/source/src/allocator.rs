@@ -36,16 +36,22 @@ pub struct LargeAligned;
 #[cfg(target_env = "gnu")]
 const RETURNED_BYTES: i32 = 256 << 10;
 
-/// Makes the C library give memory of large buffers back to the system when it is freed, for a
-/// program to call when it begins.
+/// Heaps for the buffers below that size. Each thread uses one of them.
+#[cfg(target_env = "gnu")]
+const HEAPS_MAX: i32 = 2;
+
+/// Makes the C library give memory back to the system when it is freed, for a program to call when
+/// it begins.
 ///
-/// By default glibc raises the size from which it does so to that of the largest buffer that was
-/// freed. Then every thread's buffers stay in a heap of its own.
-pub fn return_large_buffers() {
+/// By default glibc raises the size from which it gives large buffers back to that of the largest
+/// one that was freed, and has up to eight heaps for each processor: what one thread has freed is
+/// then not used by another.
+pub fn keep_heap_small() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: a parameter of the allocator, whose value is in the allowed range.
+    // SAFETY: parameters of the allocator, whose values are in the allowed ranges.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, RETURNED_BYTES);
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
     }
 }
 

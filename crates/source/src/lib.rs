@@ -13,7 +13,7 @@ mod positioned;
 mod source;
 mod target;
 
-pub use allocator::{LargeAligned, return_large_buffers};
+pub use allocator::{LargeAligned, keep_heap_small};
 pub use changed::{CHANGED_MAP_BYTES_MAX, ChangedMap, MapForm};
 pub use source::qcow2;
 pub use source::{

@@ -236,51 +236,51 @@ impl CachedStorage {
     }
 
     /// Keeps what `kept` says of an object, which `pieces` hold, with its tag if that is known;
-    /// failing to is no error.
-    fn keep(&self, key: &Key, kept: Kept, pieces: &[&[u8]], tag: Option<&str>) {
+    /// returns whether it could.
+    fn keep(&self, key: &Key, kept: Kept, pieces: &[&[u8]], tag: Option<&str>) -> bool {
         let bytes = kept.file_bytes();
         if bytes > OBJECT_BYTES_MAX.min(self.bytes_max) {
-            return;
+            return false;
         }
         let mut state = self.state();
         let held = state.bytes.unwrap_or_else(|| files(&self.folder).iter().map(|f| f.bytes).sum());
         let held = if held + bytes > self.bytes_max { self.make_room(bytes) } else { held };
         state.bytes = Some(held + bytes);
-        if kept.write(&self.file(key), pieces, tag).is_ok() {
+        let is_written = kept.write(&self.file(key), pieces, tag).is_ok();
+        if is_written {
             state.verified.insert(key.clone(), kept);
         }
+        is_written
     }
 
     /// Keeps a whole object.
-    fn keep_whole(&self, key: &Key, pieces: &[&[u8]], tag: Option<&str>) {
+    fn keep_whole(&self, key: &Key, pieces: &[&[u8]], tag: Option<&str>) -> bool {
         let size: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        if size >= BEGINNING_BYTES as u64 {
-            self.keep(key, Kept::whole(size), pieces, tag);
-        }
+        size >= BEGINNING_BYTES as u64 && self.keep(key, Kept::whole(size), pieces, tag)
     }
 
     /// Keeps the beginning of an object and, of its last bytes in `end`, what the policy says and
     /// at least what readers ask for at first, if that is all there.
-    fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]], tag: Option<&str>) {
+    fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]], tag: Option<&str>) -> bool {
         let found = end.last().and_then(|last| (self.policy.end)(last));
         let (Some(found), Some(beginning)) = (found, beginning.get(..BEGINNING_BYTES)) else {
-            return;
+            return false;
         };
         let (size, behind_beginning) = (found.object_bytes, BEGINNING_BYTES as u64);
         if size < behind_beginning {
-            return;
+            return false;
         }
         let tail_offset = size.saturating_sub(TAIL_BYTES);
         let rest_offset = found.offset.min(tail_offset).max(behind_beginning);
         let end_bytes: u64 = end.iter().map(|piece| piece.len() as u64).sum();
-        let Some(mut skipped) = end_bytes.checked_sub(size - rest_offset) else { return };
+        let Some(mut skipped) = end_bytes.checked_sub(size - rest_offset) else { return false };
         let mut pieces = vec![beginning];
         for piece in end {
             let skip = skipped.min(piece.len() as u64);
             skipped -= skip;
             pieces.push(&piece[usize::try_from(skip).unwrap_or(piece.len())..]);
         }
-        self.keep(key, Kept { size, rest_offset }, &pieces, tag);
+        self.keep(key, Kept { size, rest_offset }, &pieces, tag)
     }
 
     /// Reads a whole object, keeps it, and gives a range of it.
@@ -298,9 +298,12 @@ impl CachedStorage {
     /// Reads a part of an object; once its beginning and then its end were read, they are kept.
     fn get_part(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         let ByteRange::Tail(length) = range else {
-            self.inner.get(key, range, into)?;
+            if range != BEGINNING {
+                return self.inner.get(key, range, into);
+            }
+            let is_kept = self.get_beginning(key, into)?;
             let mut state = self.state();
-            if range == BEGINNING && state.beginnings.len() < BEGINNINGS_MAX {
+            if !is_kept && state.beginnings.len() < BEGINNINGS_MAX {
                 state.beginnings.insert(key.clone(), into.clone());
             }
             return Ok(());
@@ -313,6 +316,23 @@ impl CachedStorage {
         let surplus = (into.len() as u64).saturating_sub(length);
         into.drain(..usize::try_from(surplus).unwrap_or(usize::MAX));
         Ok(())
+    }
+
+    /// Reads an object's beginning and, where it is far away, at the same time the end, for which
+    /// readers ask next. Returns whether both are kept.
+    fn get_beginning(&self, key: &Key, into: &mut Vec<u8>) -> Result<bool> {
+        if self.inner.requests_at_once() < 2 {
+            return self.inner.get(key, BEGINNING, into).map(|()| false);
+        }
+        let mut end = Vec::new();
+        let (read, has_end) = std::thread::scope(|scope| {
+            let end = scope.spawn(|| self.inner.get(key, ByteRange::Tail(END_BYTES), &mut end));
+            let read = self.inner.get(key, BEGINNING, into);
+            // Whoever needs the end reads it again, and reports what is wrong with it.
+            (read, end.join().is_ok_and(|end| end.is_ok()))
+        });
+        read?;
+        Ok(has_end && self.keep_ends(key, into, &[&end], None))
     }
 
     /// Removes the files that were written the longest time ago, until there is room, and a tenth
@@ -365,11 +385,11 @@ impl Storage for CachedStorage {
         }
         let tag = self.inner.put_tagged(key, body, mode)?;
         let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
-        match (keep, &pieces[..]) {
+        let _is_kept = match (keep, &pieces[..]) {
             (Keep::Whole | Keep::Settled, _) => self.keep_whole(key, &pieces, tag.as_deref()),
             (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces, tag.as_deref()),
-            _ => {}
-        }
+            _ => false,
+        };
         Ok(tag)
     }
 

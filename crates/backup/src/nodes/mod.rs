@@ -4,10 +4,11 @@
 //! chooses among them by what they have and how full they are. The nodes' indexes answer, as they
 //! were when the backup began. A wrong choice costs deduplication, never data.
 
+mod registration;
 mod writers;
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,6 +19,7 @@ use silt_repository::Repository;
 use silt_repository::beside::each_beside;
 use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
+use silt_repository::objects::Objects;
 use silt_repository::packs::PackWriter;
 use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store, newest_head};
@@ -31,8 +33,8 @@ use crate::scan::SegmentDraft;
 pub(crate) use writers::NodeWriters;
 
 /// Containers of all nodes whose fingerprints are held, and of each node at least.
-const NEAR: usize = 6;
-const NEAR_MIN: usize = 2;
+const NEAR: usize = 12;
+const NEAR_MIN: usize = 4;
 
 /// A storage node as a backup sees it.
 pub(crate) struct Node {
@@ -55,6 +57,16 @@ impl Node {
     /// Its index, as it was read last.
     fn lookup(&self) -> Option<StoreLookup> {
         self.lookup.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many of these representatives its index has; `chunks` are the super-chunks'.
+    fn count(&self, chunks: &HashMap<Print, &DraftChunk>, handprint: &[Print]) -> Result<usize> {
+        let Some(lookup) = self.lookup() else { return Ok(0) };
+        let (mut find, mut count) = (lookup.index.begin(), 0);
+        for chunk in handprint.iter().filter_map(|print| chunks.get(print)) {
+            count += usize::from(find(&chunk.fingerprint, chunk.range.len())?.is_some());
+        }
+        Ok(count)
     }
 
     /// Takes over what other backups have registered meanwhile.
@@ -183,7 +195,7 @@ impl Nodes {
     }
 
     /// The level that looks for chunks in the nodes; `None` if there are none.
-    pub(crate) fn level(&self) -> Option<Box<dyn Detector>> {
+    pub(crate) fn level(&self, objects: &Arc<Objects>) -> Option<Box<dyn Detector>> {
         if self.nodes.is_empty() {
             return None;
         }
@@ -200,7 +212,7 @@ impl Nodes {
             router.director.assign(Application(application), nodes);
         }
         let answers = self.answers.clone();
-        Some(Box::new(NodeLevel { open, closed, router, answers }))
+        Some(Box::new(NodeLevel { open, closed, router, answers, objects: Arc::clone(objects) }))
     }
 }
 
@@ -211,6 +223,7 @@ struct NodeLevel {
     closed: Vec<Arc<Node>>,
     router: AppDedupe,
     answers: Option<Arc<dyn NodeAnswers>>,
+    objects: Arc<Objects>,
 }
 
 impl Detector for NodeLevel {
@@ -230,17 +243,12 @@ impl Detector for NodeLevel {
         let mut ranges = super_chunks(&draft.chunks);
         ranges.retain(|range| draft.chunks[range.clone()].iter().any(is_unresolved));
         let routed = self.route_all(draft.application, &draft.chunks, &ranges)?;
-        let of_place = |place: usize| {
-            let own = routed.iter().zip(&ranges).filter(move |(routed, _)| **routed == place);
-            own.map(|(_, range)| range.clone()).collect::<Vec<_>>()
-        };
-        let mut asked = Vec::new();
-        for (place, node) in self.open.iter().enumerate() {
-            let ranges = of_place(place);
-            unresolved_in(&mut draft.chunks, &ranges)
-                .into_iter()
-                .for_each(|chunk| chunk.node = node.number);
-            asked.push((node, ranges));
+        let mut asked: Vec<_> = self.open.iter().map(|node| (node, Vec::new())).collect();
+        for (place, range) in routed.into_iter().zip(&ranges) {
+            let Some((node, own)) = asked.get_mut(place) else { continue };
+            let chunks = draft.chunks[range.clone()].iter_mut();
+            chunks.filter(|it| is_unresolved(it)).for_each(|chunk| chunk.node = node.number);
+            own.push(range.clone());
         }
         self.find(&mut draft.chunks, &asked)?;
         // These can't be asked at the same time: several may have a chunk.
@@ -257,29 +265,29 @@ impl NodeLevel {
         chunks: &mut [DraftChunk],
         asked: &[(&Arc<Node>, Vec<Range<usize>>)],
     ) -> Result<()> {
-        let mut all: Vec<(StoreLookup, u16, Vec<Range<usize>>)> = Vec::new();
-        for (node, ranges) in asked {
-            let is_asked = !unresolved_in(chunks, ranges).is_empty();
-            if let Some(lookup) = node.lookup().filter(|_| is_asked) {
-                all.push((lookup, node.number, ranges.clone()));
+        let of_nodes = unresolved_in(chunks, asked.iter().map(|(_, ranges)| &ranges[..]));
+        let mut all: Vec<Asked<'_>> = Vec::new();
+        for ((node, _), chunks) in asked.iter().zip(of_nodes) {
+            if let Some(lookup) = node.lookup().filter(|_| !chunks.is_empty()) {
+                all.push(Asked { number: node.number, lookup, chunks });
             }
         }
         let mut told = Vec::new();
         if let Some(answers) = &self.answers {
-            let mut question = |(_, node, ranges): &(_, u16, Vec<Range<usize>>)| {
-                (*node, wanted(&unresolved_in(chunks, ranges)))
-            };
-            told = answers.find(&all.iter().map(&mut question).collect::<Vec<_>>());
+            let questions: Vec<_> =
+                all.iter().map(|asked| (asked.number, wanted(&asked.chunks))).collect();
+            told = answers.find(&questions);
         }
         told.resize(all.len(), None);
-        for ((lookup, _, ranges), told) in all.into_iter().zip(told) {
-            let mut own = unresolved_in(chunks, &ranges);
+        let mut read = Vec::new();
+        for (mut asked, told) in all.into_iter().zip(told) {
             match told {
-                Some(told) => lookup.enter(&mut own, told),
-                None => lookup.read(&mut own)?,
+                Some(told) => asked.lookup.enter(&mut asked.chunks, told),
+                None => read.push(asked),
             }
         }
-        Ok(())
+        let look = |_: &Arc<Objects>, mut asked: Asked<'_>| asked.lookup.read(&mut asked.chunks);
+        each_beside(&self.objects, read, look, |done| done)
     }
 
     /// The place of the node for each super-chunk, among those that take chunks.
@@ -294,42 +302,89 @@ impl NodeLevel {
         }
         let pieces: Vec<Piece> =
             ranges.iter().map(|range| piece(application, &chunks[range.clone()])).collect();
-        let told = self.ask(&pieces);
-        let mut indexes =
-            Indexes { nodes: &self.open, chunks: &[], told, piece: 0, failure: Cell::default() };
+        let counts = self.ask(chunks, &pieces)?;
+        let mut told = Told { nodes: &self.open, piece: 0, counts };
         let mut routed = Vec::with_capacity(pieces.len());
-        for (number, (piece, range)) in pieces.iter().zip(ranges).enumerate() {
-            (indexes.piece, indexes.chunks) = (number, &chunks[range.clone()]);
-            routed.push(self.router.route(piece, &indexes));
-            if let Some(error) = indexes.failure.take() {
-                return Err(error);
-            }
+        for (number, piece) in pieces.iter().enumerate() {
+            told.piece = number;
+            routed.push(self.router.route(piece, &told));
         }
         Ok(routed)
     }
 
-    /// Asks the processes of nodes how many representatives they have, each node once for all
-    /// super-chunks for which it may be chosen. The answers, by node and super-chunk.
-    fn ask(&mut self, pieces: &[Piece]) -> BTreeMap<(usize, usize), usize> {
-        let mut told = BTreeMap::new();
-        let Some(answers) = &self.answers else { return told };
+    /// Asks nodes how many representatives they have, each node once for all super-chunks for which
+    /// it may be chosen: the process beside it, or else its index in the storage.
+    fn ask(&mut self, chunks: &[DraftChunk], pieces: &[Piece]) -> Result<Counts> {
         let mut questions = Questions { nodes: &self.open, piece: 0, asked: RefCell::default() };
         for (number, piece) in pieces.iter().enumerate() {
             questions.piece = number;
             self.router.route(piece, &questions);
         }
-        let (mut places, mut asked) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for (place, questions) in questions.asked.into_inner() {
-            let (pieces, handprints): (Vec<_>, Vec<_>) = questions.into_iter().unzip();
-            places.push((place, pieces));
-            asked.push((self.open[place].number, handprints));
+            let (pieces, handprints) = questions.into_iter().unzip();
+            all.push(Similar { place, pieces, handprints });
         }
-        for ((place, pieces), found) in places.into_iter().zip(answers.similar(&asked)) {
-            let counts = pieces.into_iter().zip(found.unwrap_or_default());
-            told.extend(counts.map(|(piece, count)| ((place, piece), count)));
+        let mut answers = Vec::new();
+        if let Some(processes) = &self.answers {
+            let number = |similar: &Similar| self.open[similar.place].number;
+            let asked = all.iter().map(|it| (number(it), it.handprints.clone()));
+            answers = processes.similar(&asked.collect::<Vec<_>>());
         }
-        told
+        answers.resize(all.len(), None);
+        let (mut counts, mut unanswered) = (Counts::new(), Vec::new());
+        for (similar, answer) in all.into_iter().zip(answers) {
+            match answer {
+                Some(answer) => counts.extend(similar.keys().zip(answer)),
+                None => unanswered.push(similar),
+            }
+        }
+        self.count(chunks, unanswered, &mut counts)?;
+        Ok(counts)
     }
+
+    /// Counts representatives in the nodes' indexes.
+    fn count(&self, chunks: &[DraftChunk], asked: Vec<Similar>, counts: &mut Counts) -> Result<()> {
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let stored = chunks.iter().filter(|chunk| !chunk.is_zeros());
+        let of_print: HashMap<Print, &DraftChunk> =
+            stored.map(|chunk| (print_of(&chunk.fingerprint), chunk)).collect();
+        let count = |_: &Arc<Objects>, similar: Similar| {
+            let (node, handprints) = (&self.open[similar.place], similar.handprints.iter());
+            let of_pieces = handprints.map(|handprint| node.count(&of_print, handprint));
+            let of_pieces: Vec<usize> = of_pieces.collect::<Result<_>>()?;
+            Ok(similar.keys().zip(of_pieces).collect::<Counts>())
+        };
+        each_beside(&self.objects, asked, count, |counted| {
+            counts.extend(counted?);
+            Ok(())
+        })
+    }
+}
+
+/// The super-chunks for which a node may be chosen.
+struct Similar {
+    place: usize,
+    pieces: Vec<usize>,
+    handprints: Vec<Vec<Print>>,
+}
+
+impl Similar {
+    fn keys(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.pieces.iter().map(|piece| (self.place, *piece))
+    }
+}
+
+/// How many representatives nodes have, by the node's place and the super-chunk.
+type Counts = BTreeMap<(usize, usize), usize>;
+
+/// Chunks that a node is asked about.
+struct Asked<'c> {
+    number: u16,
+    lookup: StoreLookup,
+    chunks: Vec<&'c mut DraftChunk>,
 }
 
 /// A super-chunk as routers take it: without zeros.
@@ -342,19 +397,23 @@ fn is_unresolved(chunk: &DraftChunk) -> bool {
     chunk.found.is_none()
 }
 
-/// The chunks in these ranges, in order, that no level has found.
-fn unresolved_in<'c>(
+/// The chunks that no level has found, in order, for each list of ranges.
+fn unresolved_in<'c, 'r>(
     chunks: &'c mut [DraftChunk],
-    ranges: &[Range<usize>],
-) -> Vec<&'c mut DraftChunk> {
-    let mut ranges = ranges.iter().peekable();
-    let is_in = move |number: usize| {
-        while ranges.next_if(|range| range.end <= number).is_some() {}
-        ranges.peek().is_some_and(|range| range.contains(&number))
-    };
-    let (mut is_in, chunks) = (is_in, chunks.iter_mut().enumerate());
-    let chunks = chunks.filter(|(number, chunk)| is_in(*number) && is_unresolved(chunk));
-    chunks.map(|(_, chunk)| chunk).collect()
+    lists: impl Iterator<Item = &'r [Range<usize>]>,
+) -> Vec<Vec<&'c mut DraftChunk>> {
+    let (mut of_chunk, mut count) = (vec![None; chunks.len()], 0);
+    for (list, ranges) in lists.enumerate() {
+        ranges.iter().for_each(|range| of_chunk[range.clone()].fill(Some(list)));
+        count = list + 1;
+    }
+    let mut found: Vec<Vec<&mut DraftChunk>> = (0..count).map(|_| Vec::new()).collect();
+    for (chunk, list) in chunks.iter_mut().zip(of_chunk) {
+        if let Some(list) = list.filter(|_| is_unresolved(chunk)) {
+            found[list].push(chunk);
+        }
+    }
+    found
 }
 
 /// The super-chunks of a segment.
@@ -410,34 +469,14 @@ impl Answers for Questions<'_> {
     }
 }
 
-/// What nodes answer about a super-chunk: their processes, or their indexes in the storage.
-struct Indexes<'a> {
+/// What nodes have answered about super-chunks.
+struct Told<'a> {
     nodes: &'a [Arc<Node>],
-    chunks: &'a [DraftChunk],
-    /// What processes have told, by node and super-chunk.
-    told: BTreeMap<(usize, usize), usize>,
     piece: usize,
-    failure: Cell<Option<silt_format::Error>>,
+    counts: Counts,
 }
 
-impl Indexes<'_> {
-    fn count(&self, node: usize, prints: &[Print]) -> Result<usize> {
-        if let Some(told) = self.told.get(&(node, self.piece)) {
-            return Ok(*told);
-        }
-        let Some(lookup) = self.nodes[node].lookup() else { return Ok(0) };
-        let (mut find, mut count) = (lookup.index.begin(), 0);
-        for print in prints {
-            let chunk =
-                self.chunks.iter().find(|it| !it.is_zeros() && print_of(&it.fingerprint) == *print);
-            let Some(chunk) = chunk else { continue };
-            count += usize::from(find(&chunk.fingerprint, chunk.range.len())?.is_some());
-        }
-        Ok(count)
-    }
-}
-
-impl Answers for Indexes<'_> {
+impl Answers for Told<'_> {
     fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -446,11 +485,8 @@ impl Answers for Indexes<'_> {
         self.nodes[node].used_bytes.load(Ordering::Relaxed)
     }
 
-    fn similar(&self, node: usize, _application: Application, handprint: &[Print]) -> usize {
-        self.count(node, handprint).unwrap_or_else(|error| {
-            self.failure.set(Some(error));
-            0
-        })
+    fn similar(&self, node: usize, _application: Application, _handprint: &[Print]) -> usize {
+        self.counts.get(&(node, self.piece)).copied().unwrap_or(0)
     }
 
     fn known(&self, node: usize, sample: &[Print]) -> usize {

@@ -78,6 +78,9 @@ impl BackupSession<'_> {
         let mut detection = self.take_detection()?;
         let mut recipe = Recipe { chunks: Vec::with_capacity(draft.chunks.len()) };
         self.containers.set_large_frames(draft.is_large);
+        let new = draft.chunks.iter().filter(|chunk| chunk.found.is_none());
+        let nodes = new.map(|chunk| chunk.node).collect();
+        self.node_writers.prepare(self.repository, &self.lease, &nodes)?;
         for chunk in &mut draft.chunks {
             let found = chunk.found.or_else(|| detection.recall(chunk));
             let (reference, level) = if let Some(found) = found {
@@ -119,7 +122,7 @@ impl BackupSession<'_> {
         if to.0 != PRIVATE_STORE {
             let placed = self.node_writers.append(
                 self.repository,
-                &mut self.lease,
+                &self.lease,
                 pipeline,
                 to,
                 (chunk, fingerprint),
@@ -165,7 +168,7 @@ impl BackupSession<'_> {
             }
         }
         let mut levels = levels(&self.options.detection, index, self.shared.clone());
-        levels.extend(self.nodes.level());
+        levels.extend(self.nodes.level(&self.repository.objects));
         Ok(Detection { levels, orphans })
     }
 }
