@@ -22,9 +22,10 @@ use silt_repository::stores::store_name;
 use silt_repository::sync::lock;
 use silt_repository::table::Table;
 
-/// Number of containers whose fingerprints are held. Chunks that were shared together are mostly
-/// found together, so one look-up in the index finds a whole neighbourhood.
-const NEIGHBOURHOODS: usize = 6;
+/// Number of containers whose fingerprints are held, of about 100 KiB each. Chunks that were shared
+/// together are mostly found together, so one look-up in the index finds a whole neighbourhood; but
+/// several hosts may have stored what belongs together.
+const NEIGHBOURHOODS: usize = 24;
 
 /// Looks fingerprints up in a store of several series, as of its head when this was opened.
 pub struct SharedIndex {

@@ -12,7 +12,7 @@ use super::join::answered;
 use super::{lane_of, shared_store, streams};
 use crate::copy::fill_containers;
 use crate::owners::sorter;
-use crate::round::{Round, RoundMember, RoundOptions, RoundReport};
+use crate::round::{Round, RoundMember, RoundOptions, RoundReport, region_of};
 
 /// A host's part of a round: its series, scanned.
 pub struct HostRound<'a, 'm> {
@@ -45,7 +45,7 @@ impl<'a, 'm> HostRound<'a, 'm> {
         let store = shared_store(repository);
         write_claims(&repository.objects, store, &self.requests, |request| {
             let member = self.round.member_of(request)?;
-            Some(Claim::of(series[member], host))
+            Some(Claim::of(series[member], region_of(&request.payload), host))
         })
     }
 

@@ -20,7 +20,9 @@ pub struct Answers {
 
 /// Joins the requests of all hosts in a range of fingerprints with those that series have, and
 /// writes which host stores which chunk: one that was asked for by two series, or by one while
-/// another has it. Of the hosts that asked, the one with the fewest chunks so far stores it.
+/// another has it. Chunks that are near each other in a volume and wanted by the same hosts are
+/// stored by one of these hosts: it reads them together, and whoever needs them finds them
+/// together.
 ///
 /// The result depends only on the runs, so whoever does the task comes to the same answers.
 pub fn join_claims(
@@ -36,14 +38,14 @@ pub fn join_claims(
     let mut asked = merge(streams(repository, requests, keys));
     let mut owned = merge(streams(repository, owners, keys));
     join(&mut asked, &mut owned, &mut |fingerprint, asked, owned| {
-        let first = Claim::decode(&asked[0]);
+        let Some(first) = asked.iter().map(Claim::decode).min() else { return Ok(()) };
         let mut others = asked.iter().chain(owned).map(Claim::decode);
         if others.all(|other| other.series == first.series) {
             return Ok(());
         }
         let asking = asked.iter().map(|record| Claim::decode(record).host);
         let asking = asking.filter(|host| *host < hosts);
-        let Some(host) = asking.min_by_key(|host| (chunks[usize::from(*host)], *host)) else {
+        let Some(host) = asking.max_by_key(|host| (first.weight(*host), *host)) else {
             return Ok(());
         };
         chunks[usize::from(host)] += 1;

@@ -32,7 +32,7 @@ pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memor
 
 use self::batch::Batch;
 use self::place::NewChunk;
-pub(crate) use self::place::by_place;
+pub(crate) use self::place::{by_place, region_of};
 use self::sessions::{Awaited, Sessions};
 use self::spool::{SpoolWriter, SpooledVolume};
 use crate::copy::Additions;

@@ -36,6 +36,16 @@ impl NewChunk {
     }
 }
 
+/// Chunks of a volume in so many bytes are stored by one host, if the same hosts want them.
+const REGION_BYTES: u64 = 1 << 20;
+
+/// The part of a member's volumes in which a new chunk is.
+pub(crate) fn region_of(place: &[u8; 12]) -> u32 {
+    let NewChunk { volume, offset, .. } = NewChunk::decode(place);
+    let number = u32::try_from(offset / REGION_BYTES).unwrap_or(u32::MAX);
+    number ^ u32::from(volume) << 24
+}
+
 /// A chosen chunk as a record that sorts by its place: place, then fingerprint.
 pub(crate) fn by_place(place: &[u8; 12], fingerprint: &Fingerprint) -> Record {
     let (mut key, mut payload) = ([0; 20], [0; 12]);
