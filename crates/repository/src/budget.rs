@@ -69,9 +69,10 @@ impl Budget {
         self.part(4 * MIB)
     }
 
-    /// Bytes of decoded frames kept in a restore.
-    pub fn frames_bytes(self) -> usize {
-        self.part(12 * MIB)
+    /// Bytes of decoded frames kept in a restore. From distant storage, a frame that is dropped too
+    /// early may have to be read again.
+    pub fn frames_bytes(self, is_distant: bool) -> usize {
+        self.part(if is_distant { 20 * MIB } else { 12 * MIB })
     }
 
     /// Bytes of container parts from distant storage that a restore keeps.

@@ -56,9 +56,7 @@ impl ChunkCache {
 
     /// A cache of the size that the budget of one operation on `objects` allows.
     pub fn within(objects: &Objects, budget: Budget) -> Self {
-        // From far away, frames are kept as they were read, together with those around them.
-        let is_far = objects.storage.request_bytes() > 0;
-        let frames_bytes = if is_far { budget.frames_bytes() / 3 } else { budget.frames_bytes() };
+        let frames_bytes = budget.frames_bytes(objects.storage.request_bytes() > 0);
         Self::new(budget.directories_bytes(), frames_bytes, budget.parts_bytes())
     }
 }

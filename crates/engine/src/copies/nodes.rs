@@ -34,12 +34,15 @@ impl Repository {
         let mut list = self.list_with(here);
         let own = |node: &&NodePlaces| node.name == name;
         let is_continued = list.nodes.iter().find(own).is_some_and(|it| it.locations == [location]);
-        let new = open(location)?;
-        if !is_continued || is_begun(&*new)? && self.is_in_use(location) {
-            let is_taken = list.locations().iter().any(|known| *known == location);
-            if list.nodes.iter().any(|node| node.name == name) || is_taken {
-                let message = format!("there is a node '{name}' already, or a place at {location}");
-                return Err(Error::new(ErrorKind::AlreadyExists, message));
+        let taken = || {
+            let message = format!("there is a node '{name}' already, or a place at {location}");
+            Error::new(ErrorKind::AlreadyExists, message)
+        };
+        // Opening a folder makes it, so what is refused is refused before.
+        if !is_continued {
+            let is_known = list.locations().iter().any(|known| *known == location);
+            if is_known || list.nodes.iter().any(|node| node.name == name) {
+                return Err(taken());
             }
             if list.nodes.len() >= NODES_MAX {
                 return Err(Error::invalid(format!("a repository has at most {NODES_MAX} nodes")));
@@ -48,6 +51,10 @@ impl Repository {
             let number = last.map_or(FIRST_NODE, |last| last + 1);
             let (name, locations) = (name.to_owned(), vec![location.to_owned()]);
             list.nodes.push(NodePlaces { number, name, locations, is_closed: false });
+        }
+        let new = open(location)?;
+        if is_continued && is_begun(&*new)? && self.is_in_use(location) {
+            return Err(taken());
         }
         self.begin_place(here, location, &list, &*new, open)?;
         self.reopen(here, &list, open)

@@ -12,6 +12,7 @@ fn backups_spread_over_nodes_which_are_added_lost_moved_and_closed() {
     place.silt(&["node", "add", "n1", &one]).exits(0).says("Added node n1");
     place.silt(&["node", "add", "n2", &two]).exits(0);
     place.silt(&["node", "add", "n2", &new]).exits(1).says("already");
+    assert!(!std::path::Path::new(&new).exists(), "what is refused makes no folder");
     place.silt(&["node", "add", "n3", &one]).exits(1);
     place.silt(&["backup", "vm", &file]).exits(0);
     assert!(place.objects("containers").is_empty(), "chunks are in nodes");
