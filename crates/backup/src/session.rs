@@ -100,6 +100,8 @@ pub struct BackupSession<'r> {
     /// The shared store's index; `None` if it is empty or not used.
     shared: Option<StoreLookup>,
     pub(super) volumes: Vec<Volume>,
+    /// Whether a chunk or what is known of chunks was lost with an error: nothing may be committed.
+    has_failed: bool,
     pub(super) started_ns: i64,
     added_references: u64,
     pub(super) map_distrusted: bool,
@@ -196,6 +198,7 @@ impl<'r> BackupSession<'r> {
             avoided,
             detection: None,
             volumes: Vec::new(),
+            has_failed: false,
             started_ns,
             added_references: 0,
             map_distrusted: false,
@@ -423,15 +426,32 @@ impl<'r> BackupSession<'r> {
 
     /// Ends the containers that are being filled.
     pub(super) fn close_containers(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
-        self.node_writers.close(pipeline)?;
-        self.containers.close(pipeline)
+        let closed =
+            self.node_writers.close(pipeline).and_then(|()| self.containers.close(pipeline));
+        self.note_failure(closed)
+    }
+
+    /// Remembers that something failed that was to become a part of the snapshot.
+    fn note_failure<T>(&mut self, result: Result<T>) -> Result<T> {
+        self.has_failed |= result.is_err();
+        result
+    }
+
+    /// Fails if there is nothing to commit, or a part of it was lost.
+    fn verify_complete(&self) -> Result<()> {
+        if self.volumes.is_empty() {
+            return Err(Error::invalid("a snapshot needs at least one volume"));
+        }
+        if self.has_failed {
+            let message = "a volume of this backup failed; begin the backup again";
+            return Err(Error::invalid(message));
+        }
+        Ok(())
     }
 
     /// Commits the snapshot, which is durable and visible on return.
     pub fn finish(mut self) -> Result<BackupReport> {
-        if self.volumes.is_empty() {
-            return Err(Error::invalid("a snapshot needs at least one volume"));
-        }
+        self.verify_complete()?;
         // Free the memory for lookups: another session may begin now.
         let Known { proven, .. } = self.known;
         drop(self.shared);

@@ -26,7 +26,9 @@ const LOOK_AGAIN_NS: u64 = 2 * 1_000_000_000;
 pub struct HeldLease {
     objects: Arc<Objects>,
     series: SeriesId,
+    /// The number that was tried last, and the one that is held.
     number: u64,
+    held: u64,
     lease: Lease,
     released: bool,
 }
@@ -47,6 +49,7 @@ impl HeldLease {
             objects: Arc::clone(objects),
             series,
             number,
+            held: number,
             lease: Lease {
                 session,
                 host: process.host,
@@ -67,28 +70,33 @@ impl HeldLease {
     /// Writes the lease's next object.
     fn advance(&mut self) -> Result<()> {
         self.number += 1;
-        self.lease.expires_ns = self.objects.context.env.now_ns().saturating_add(LEASE_NS);
+        let expires_ns = self.objects.context.env.now_ns().saturating_add(LEASE_NS);
+        let next = Lease { expires_ns, ..self.lease.clone() };
         let name = Numbered::Lease.name(self.series, self.number);
         let address = Address::new(ObjectKind::Lease, self.series, self.number);
-        match self.objects.put_transient(&name, address, &self.lease.encode()) {
+        match self.objects.put_transient(&name, address, &next.encode()) {
             Ok(()) => {
-                self.released = false;
+                (self.lease, self.held, self.released) = (next, self.number, false);
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::new(
-                ErrorKind::Busy,
-                "another backup of this series has just begun; wait for it, or try again",
-            )),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                // The lease of this number is the other one's.
+                self.released = true;
+                Err(taken_over())
+            }
             Err(error) => Err(error),
         }
     }
 
     /// Renews the lease when its end comes near; fails with `Busy` if somebody took it over.
     pub fn keep(&mut self) -> Result<()> {
+        if self.released {
+            return Err(taken_over());
+        }
         if self.lease.expires_ns - self.objects.context.env.now_ns() > RENEW_NS {
             return Ok(());
         }
-        let old = Numbered::Lease.name(self.series, self.number);
+        let old = Numbered::Lease.name(self.series, self.held);
         self.advance().context(|| "renew the lease")?;
         delete_if_allowed(&self.objects, old)
     }
@@ -107,8 +115,13 @@ impl HeldLease {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        delete_if_allowed(&self.objects, Numbered::Lease.name(self.series, self.number))
+        delete_if_allowed(&self.objects, Numbered::Lease.name(self.series, self.held))
     }
+}
+
+fn taken_over() -> Error {
+    let message = "another backup of this series has just begun; wait for it, or try again";
+    Error::new(ErrorKind::Busy, message)
 }
 
 /// A held lease that several threads of an operation keep.

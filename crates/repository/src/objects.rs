@@ -88,8 +88,8 @@ pub struct Objects {
     pub context: Context,
     /// The number of the list of places that `storage` was opened by, 0 for none.
     pub places: u64,
-    /// Whether a place may lack that list.
-    pub lacks_list: AtomicBool,
+    /// Places that lack that list.
+    pub lacking: Arc<Mutex<Vec<Arc<dyn Storage>>>>,
     /// Whether something was done with them already, so that the places may have changed since.
     pub is_used: AtomicBool,
     /// Time of the last check of the lists of places and writers.
@@ -138,7 +138,7 @@ impl Objects {
         Self {
             storage,
             places: self.places,
-            lacks_list: AtomicBool::new(self.lacks_list.load(Ordering::SeqCst)),
+            lacking: Arc::clone(&self.lacking),
             is_used: AtomicBool::default(),
             looked_ns: AtomicI64::new(self.context.env.now_ns()),
             repository: self.repository,
@@ -264,8 +264,15 @@ impl Objects {
         }
         let mut failure: Option<Error> = None;
         for copy in 0..copies {
-            let read = self.storage.get_from(copy, &key, range, buffer);
-            match read.and_then(|()| take(buffer)) {
+            let mut read = || {
+                self.storage.get_from(copy, &key, range, buffer)?;
+                take(buffer)
+            };
+            let taken = match read() {
+                Err(error) if is_damage(&error) && self.storage.forget(&key) => read(),
+                taken => taken,
+            };
+            match taken {
                 Ok(value) => {
                     if let Some(error) = failure.filter(|_| copy > 0) {
                         let warning = Warning::after(&error, "another copy was read");

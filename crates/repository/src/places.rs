@@ -4,7 +4,7 @@
 //! A list of places is an object, numbered like heads, in every place that it names. Opening the
 //! repository by any of them finds the others, and uses the newest list that any of them has.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::event::Warning;
 use silt_format::names::Numbered;
@@ -122,6 +122,13 @@ fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// The places of the newest list, number `newest`, that have an older one.
+fn lacking(all: Vec<Seen>, newest: u64, list: &Places) -> Vec<Arc<dyn Storage>> {
+    let is_listed = |seen: &Seen| list.locations().contains(&&seen.location);
+    let older = all.into_iter().filter(|seen| seen.number < newest && is_listed(seen));
+    older.map(|seen| seen.storage).collect()
 }
 
 /// Opens a place, which must hold this repository: the folder of a disk that is not mounted does
@@ -266,7 +273,7 @@ impl Repository {
         let all = self.routed(&main, shared.as_ref(), &nodes);
         let mut objects = self.objects.with_storage(all);
         objects.places = number;
-        objects.lacks_list = seen.iter().any(|seen| seen.number < number).into();
+        objects.lacking = Arc::new(Mutex::new(lacking(seen, number, &list)));
         // Another place may have a newer list than the one that the repository was opened by.
         objects.load_writers(None)?;
         self.objects = Arc::new(objects);

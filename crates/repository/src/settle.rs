@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use silt_format::names::{self, Numbered};
 use silt_format::{Advice, Error, ErrorKind, Id, ObjectKind, Result, ResultExt, SeriesId};
-use silt_storage::{ByteRange, Key};
+use silt_storage::{ByteRange, Key, PutMode, Storage};
 
 use crate::objects::{Address, Objects, is_damage, key};
+use crate::sync::lock;
 
 /// How long the last look at the lists of places and writers remains valid.
 const LATELY_NS: u64 = 60 * 1_000_000_000;
@@ -58,22 +59,49 @@ pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
     objects.believed.verify_active(signer)
 }
 
-/// Brings the newest list of places to every place that was away when it was written: a head that
-/// this process commits may name a store that an older list does not have.
+/// Brings the newest list of places to every place that was away when it was written, of the
+/// repository or of the shared store: a head that this process commits may name a store that an
+/// older list does not have.
+///
+/// `Conflict` if a place has got another list of that number meanwhile.
 pub fn settle_places(objects: &Objects) -> Result<()> {
-    if !objects.lacks_list.load(Ordering::SeqCst) {
+    let mut lacking = lock(&objects.lacking);
+    if lacking.is_empty() {
         return Ok(());
     }
-    // Each list is written twice.
+    // Each list is written twice; one of the two may be damaged.
     for number in objects.places.saturating_sub(1)..=objects.places {
         let name = Numbered::Places.name(SeriesId::NONE, number);
-        match objects.storage.settle(&key(&name)?) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            settled => settled.context(|| format!("bring {name} to all copies"))?,
+        let (key, mut bytes) = (key(&name)?, Vec::new());
+        match objects.storage.get(&key, ByteRange::Full, &mut bytes) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        }
+        if !objects.is_whole(&bytes, Address::new(ObjectKind::Places, SeriesId::NONE, number)) {
+            continue;
+        }
+        for place in &*lacking {
+            bring(&**place, &key, &bytes).context(|| format!("bring {name} to all copies"))?;
         }
     }
-    objects.lacks_list.store(false, Ordering::SeqCst);
+    lacking.clear();
     Ok(())
+}
+
+/// Creates an object in a place; `Conflict` if another one has its name there.
+fn bring(place: &dyn Storage, key: &Key, bytes: &[u8]) -> Result<()> {
+    match place.put(key, &[bytes], PutMode::Create) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mut there = Vec::new();
+            place.get(key, ByteRange::Full, &mut there)?;
+            if there == bytes {
+                return place.settle(key);
+            }
+            let message = "each copy of the repository was used without the other";
+            Err(Error::new(ErrorKind::Conflict, message).with_advice(Advice::ListPlaces))
+        }
+        put => put,
+    }
 }
 
 /// Makes sure that every place has the head of this name, durable, and all that it names: its

@@ -154,7 +154,8 @@ impl SharedIndex {
         let mut wanted = vec![(number, tag)];
         if self.holds(number.wrapping_sub(1)) {
             // Chunks are found in the order in which they were stored.
-            let next = (1..=self.near_max / 2).map(|next| number.saturating_add(to_u32(next)));
+            let next = (1..=self.near_max.div_ceil(8).min(self.near_max - 1))
+                .map(|next| number.saturating_add(to_u32(next)));
             let next = next.filter(|next| *next > number && !self.holds(*next));
             wanted.extend(next.filter_map(|next| Some((next, self.containers.tag(next)?))));
         }
@@ -174,7 +175,11 @@ impl SharedIndex {
             Ok(())
         })?;
         self.near.truncate(self.near_max.saturating_sub(opened.len()));
+        // What may be needed must not displace what is.
+        let ahead = opened.split_off(1);
         self.near.splice(0..0, opened);
+        let place = self.near.len().min(self.near_max / 2);
+        self.near.splice(place..place, ahead);
         Ok(())
     }
 

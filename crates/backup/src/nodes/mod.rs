@@ -2,7 +2,8 @@
 //!
 //! Super-chunks are routed as AppDedupe does: the application names its nodes, and a handprint
 //! chooses among them by what they have and how full they are. The nodes' indexes answer, as they
-//! were when the backup began. A wrong choice costs deduplication, never data.
+//! were when the backup last changed the node's head. A wrong choice costs deduplication, never
+//! data.
 
 mod registration;
 mod writers;

@@ -157,6 +157,14 @@ impl Registering {
         Self::Beside(Background { thread, cancel })
     }
 
+    /// What stops it; `None` if it has not begun.
+    pub(super) fn token(&self) -> Option<CancelToken> {
+        match self {
+            Self::Beside(background) => Some(background.cancel.clone()),
+            Self::Later(_) => None,
+        }
+    }
+
     /// Waits for it; returns the range that it has reserved.
     pub(super) fn finish(self) -> Result<Option<Range>> {
         match self {
@@ -192,6 +200,20 @@ pub(super) fn reserve(
     let (reserved, head) = commit(repository, lease, node, own, change)?;
     renew(repository, node, &head)?;
     <[Range; 2]>::try_from(reserved).map_err(|_| is_gone(node))
+}
+
+/// Gives the ranges of a node back that were not used. If that fails, a sweep does it.
+pub(super) fn give_back(
+    repository: &Repository,
+    lease: &SharedLease,
+    node: &Node,
+    own: Own,
+) -> Result<()> {
+    let change = Change { written: None, kept: None, counts: &[] };
+    match commit(repository, lease, node, own, change) {
+        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Takes over what other backups have registered, if it can be read.

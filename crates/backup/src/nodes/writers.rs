@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use silt_format::number::to_u64;
-use silt_format::{Config, ErrorKind, Fingerprint, ObjectTag, Reference, Result};
+use silt_format::{Config, Error, ErrorKind, Fingerprint, ObjectTag, Reference, Result};
 use silt_repository::Repository;
 use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
 use silt_repository::lease::SharedLease;
+use silt_repository::operation::CancelToken;
 use silt_repository::upload::Uploads;
 use silt_routing::Application;
 use silt_runs::shared_record::SharedRecord;
 
-use super::registration::{Own, Range, Registering, Registration, Writing, reserve};
+use super::registration::{Own, Range, Registering, Registration, Writing, give_back, reserve};
 use super::{Node, Nodes};
 use crate::container::ContainerWriter;
 use crate::pipeline::Pipeline;
@@ -152,14 +153,21 @@ impl NodeWriters {
                 new.push((*number, Arc::clone(&target.node), [target.more(), target.more()]));
             }
         }
+        // So that what is busy is the node.
+        lease.keep()?;
         let own = self.own;
         let reserve = |repository: &Repository, (number, node, counts): (u16, Arc<Node>, _)| {
             (number, reserve(repository, lease, &node, own, counts))
         };
         each_beside(repository, new, reserve, |(number, reserved)| {
+            // Nothing is lost if these chunks are stored elsewhere.
+            let is_harmless = |error: &Error| match error.kind() {
+                ErrorKind::Busy => true,
+                ErrorKind::Interrupted => false,
+                _ => !numbers.contains(&number),
+            };
             match reserved {
-                // Nothing is lost if these chunks are stored elsewhere.
-                Err(error) if error.kind() == ErrorKind::Busy => {
+                Err(error) if is_harmless(&error) => {
                     let consequence =
                         format!("{} is not written to", repository.store(number).shown);
                     repository.warn(Warning::after(&error, &consequence));
@@ -201,20 +209,28 @@ impl NodeWriters {
     ///
     /// Fails with `Conflict` if a sweep has taken a reservation away.
     pub(crate) fn register(self, repository: &Repository, lease: &SharedLease) -> Result<()> {
-        let used = self.targets.into_values();
-        let used = used.filter(|target| target.writing.is_some() || target.registering.is_some());
+        let used = self.targets.into_values().filter(|target| target.reserved > 0);
+        let used: Vec<Target> = used.collect();
+        let under_way: Vec<CancelToken> =
+            used.iter().filter_map(|it| it.registering.as_ref()?.token()).collect();
         // A node waits for the requests about it, and not for those about others.
         let register = |repository: &Repository, mut target: Target| {
             if let Some(earlier) = target.registering.take() {
                 earlier.finish()?;
             }
-            let Some(writing) = target.writing.take() else { return Ok(()) };
-            let (lease, node) = (lease.clone(), Arc::clone(&target.node));
+            let node = Arc::clone(&target.node);
+            let Some(writing) = target.writing.take() else {
+                return give_back(repository, lease, &node, self.own);
+            };
+            let lease = lease.clone();
             Registration { lease, node, own: self.own, writing, kept: None, more: 0 }
                 .run(repository)
                 .map(drop)
         };
-        each_beside(repository, used.collect(), register, |done| done)
+        each_beside(repository, used, register, |done| {
+            // Others may be waiting for a sweep.
+            done.inspect_err(|_| under_way.iter().for_each(CancelToken::cancel))
+        })
     }
 }
 

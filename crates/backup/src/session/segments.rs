@@ -37,11 +37,11 @@ impl BackupSession<'_> {
     /// Asks the levels for the chunks of a segment.
     pub(crate) fn resolve(&mut self, draft: &mut SegmentDraft) -> Result<()> {
         let mut detection = self.take_detection()?;
-        for level in &mut detection.levels {
-            level.resolve(draft, &mut self.known, &self.packs)?;
-        }
+        let mut levels = detection.levels.iter_mut();
+        let resolved =
+            levels.try_for_each(|level| level.resolve(draft, &mut self.known, &self.packs));
         self.detection = Some(detection);
-        Ok(())
+        self.note_failure(resolved)
     }
 
     /// Looks again for chunks that no level has found and that are not among `received`: they were
@@ -70,6 +70,16 @@ impl BackupSession<'_> {
     /// Stores what is new of a segment, and writes its recipe. All chunks of the draft are found
     /// then.
     pub(crate) fn place(
+        &mut self,
+        draft: &mut SegmentDraft,
+        pipeline: &Pipeline<'_>,
+        volume: &mut Volume,
+    ) -> Result<SegmentEntry> {
+        let placed = self.place_all(draft, pipeline, volume);
+        self.note_failure(placed)
+    }
+
+    fn place_all(
         &mut self,
         draft: &mut SegmentDraft,
         pipeline: &Pipeline<'_>,

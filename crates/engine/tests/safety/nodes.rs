@@ -2,7 +2,7 @@
 //! is committed stays whole.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use silt_format::names::Numbered;
 use silt_format::{ErrorKind, KdfCost, KeyLabel, Level, Result};
@@ -453,6 +453,36 @@ fn an_older_head_of_a_node_is_not_used() {
     assert!(warned.iter().any(|warning| warning.contains("as it was before")), "{warned:?}");
     drop(warned);
     assert_restores(&repository, "a", &gone);
+}
+
+/// A node goes away while its containers are registered; it is back when the backup ends.
+#[test]
+fn a_backup_of_which_a_volume_has_failed_commits_nothing() {
+    let (storage, world, _) = with_nodes(&["one"]);
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let fails = move |operation: &Operation, _: u64| {
+        let is_head = operation.keys().iter().any(|key| key.as_str().contains("/heads/"));
+        match operation.kind() {
+            OperationKind::Put if is_head && away.load(Ordering::SeqCst) => {
+                Fault::FailBefore(ErrorKind::Unavailable)
+            }
+            _ => Fault::Pass,
+        }
+    };
+    let whole: Arc<dyn Storage> = Arc::new(FaultStorage::new(storage.clone(), fails));
+    let repository = open(&whole, &world).unwrap();
+    let mut session = repository.backup("a", kit::options()).unwrap();
+    session.add_volume("first", &MemorySource::new(&kit::image(1, 700)), None).unwrap();
+    is_away.store(true, Ordering::SeqCst);
+    let large = kit::image(2, 12_000);
+    assert!(session.add_volume("second", &MemorySource::new(&large), None).is_err());
+    is_away.store(false, Ordering::SeqCst);
+    let late = session.finish().unwrap_err();
+    assert!(late.to_string().contains("begin the backup again"), "{late}");
+    assert!(kit::latest(&repository, "a").is_err());
+    kit::backup(&repository, "a", &large).unwrap();
+    assert_restores(&repository, "a", &large);
 }
 
 /// A backup finds chunks that another one has registered after it has begun. They are condemned
