@@ -63,9 +63,13 @@ pub fn add(
     here: &str,
     (name, location): (&str, &str),
 ) -> Result<Repository, Failure> {
-    create(session, location)?;
-    let open = |location: &str| session.storage(location, Traffic::Other, false);
-    Ok(repository.add_node(here, name, &absolute(location), &open)?)
+    let place = absolute(location);
+    // It is opened when nothing speaks against the node.
+    let open = |at: &str| match at {
+        new if new == place => create(session, location),
+        at => session.storage(at, Traffic::Other, false),
+    };
+    Ok(repository.add_node(here, name, &place, &open)?)
 }
 
 fn answer(session: &Session<'_>, args: &NodeRun) -> Result<u8, Failure> {
@@ -90,18 +94,15 @@ fn here(session: &Session<'_>, repository: &Repository) -> Result<String, Failur
 }
 
 /// Makes an empty place, or goes on with one that an interrupted command has begun.
-fn create(session: &Session<'_>, location: &str) -> Result<Arc<dyn Storage>, Failure> {
+fn create(session: &Session<'_>, location: &str) -> silt_format::Result<Arc<dyn Storage>> {
     match session.opener.create(location, session.unique()) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let place = session.opener.open(location)?;
             let was_begun = !place.list(silt_format::names::ROOT, None)?.objects.is_empty();
-            if was_begun {
-                return Ok(place);
-            }
             let exists = format!("{location} is not empty; a node needs an empty location");
-            Err(Error::new(ErrorKind::AlreadyExists, exists).into())
+            if was_begun { Ok(place) } else { Err(Error::new(ErrorKind::AlreadyExists, exists)) }
         }
-        created => Ok(created?),
+        created => created,
     }
 }
 
