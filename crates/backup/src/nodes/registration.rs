@@ -5,7 +5,7 @@
 //! that have ended. One that only slept finds its reservation gone, can register nothing, and does
 //! not commit.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use silt_format::number::to_u64;
@@ -19,7 +19,6 @@ use silt_repository::edit::Edit;
 use silt_repository::event::Warning;
 use silt_repository::lease::SharedLease;
 use silt_repository::operation::CancelToken;
-use silt_repository::sync::lock;
 use silt_routing::Application;
 use silt_runs::{Records, RunReader, RunWriter, Stream, merge};
 
@@ -30,8 +29,6 @@ use crate::container::ContainerWriter;
 const RUNS_MAX: usize = 8;
 /// Bytes that are read at once of all runs that are merged.
 const MERGED_READ_BYTES: u64 = 1 << 20;
-/// Of the nodes of a process, one at a time merges runs.
-static MERGING: Mutex<()> = Mutex::new(());
 /// How often a commit is tried while other backups change the node's head.
 const TRIES_MAX: u32 = 50;
 /// How long registering waits for a sweep of the node.
@@ -380,8 +377,7 @@ fn add(repository: &Repository, head: &mut Head, written: &Written, may_merge: b
         if may_merge { smallest(&mut head.runs, written.placed.len()) } else { Vec::new() };
     let records = merged.iter().map(|run| run.records).sum::<u64>() + to_u64(written.placed.len());
     let mut writer = RunWriter::new(objects, store, RunUse::Shared, records)?;
-    // Each run that is merged has buffers.
-    let _turn = (!merged.is_empty()).then(|| lock(&MERGING));
+    // Each run that is merged has buffers, and so have those of other nodes at the same time.
     let read_bytes = MERGED_READ_BYTES / to_u64(merged.len().max(1));
     let reader = |run: &RunRef| RunReader::new(objects, store, *run).reading(read_bytes);
     let readers = merged.iter().map(|run| Stream::new(reader(run)));
