@@ -16,6 +16,7 @@ use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
 use silt_repository::lease::SharedLease;
 use silt_repository::operation::CancelToken;
+use silt_repository::settle::verify_unchanged;
 use silt_repository::upload::Uploads;
 use silt_routing::Application;
 use silt_runs::shared_record::SharedRecord;
@@ -168,6 +169,8 @@ impl NodeWriters {
             };
             match reserved {
                 Err(error) if is_harmless(&error) => {
+                    // Who knows an old list of places finds chunks that are gone from a moved node.
+                    verify_unchanged(&repository.objects)?;
                     let consequence =
                         format!("{} is not written to", repository.store(number).shown);
                     repository.warn(Warning::after(&error, &consequence));
