@@ -30,6 +30,13 @@ pub struct OpenPlaces {
     pub nodes: Vec<OpenNode>,
 }
 
+impl OpenPlaces {
+    /// Whether stores of several series have places of their own, from which they can be moved.
+    pub fn has_stores_elsewhere(&self) -> bool {
+        self.shared.is_some() || !self.nodes.is_empty()
+    }
+}
+
 /// The places of a storage node.
 #[derive(Clone)]
 pub struct OpenNode {

@@ -23,7 +23,7 @@ const LATELY_NS: u64 = 60 * 1_000_000_000;
 /// list of writers, if there is a newer one. A process that changes either list writes it before it
 /// looks for earlier commits.
 pub fn verify_unchanged(objects: &Objects) -> Result<()> {
-    objects.looked_ns.store(objects.context.env.now_ns(), Ordering::SeqCst);
+    let now_ns = objects.context.env.now_ns();
     let (mut newest, mut writers) = (0, 0);
     // Keys, of which there may be many, come before.
     for item in objects.names(names::ROOT, Some(names::BEHIND_KEYS))? {
@@ -35,6 +35,7 @@ pub fn verify_unchanged(objects: &Objects) -> Result<()> {
         objects.load_writers(None)?;
     }
     if newest <= objects.places {
+        objects.looked_ns.store(now_ns, Ordering::SeqCst);
         return Ok(());
     }
     Err(Error::new(
@@ -44,16 +45,21 @@ pub fn verify_unchanged(objects: &Objects) -> Result<()> {
     ))
 }
 
-/// The same after other work since the repository was opened.
+/// The same after other work, or some time, since the repository was opened.
 pub fn verify_unchanged_since_opened(objects: &Objects) -> Result<()> {
-    if objects.is_used.swap(true, Ordering::SeqCst) { verify_unchanged(objects) } else { Ok(()) }
+    let is_used = objects.is_used.swap(true, Ordering::SeqCst);
+    if is_used || !has_looked_lately(objects) { verify_unchanged(objects) } else { Ok(()) }
+}
+
+fn has_looked_lately(objects: &Objects) -> bool {
+    let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
+    since.unsigned_abs() <= LATELY_NS
 }
 
 /// The same before a commit with the key `signer`, if the last check is some time ago: it saves
 /// writing objects in vain. Fails with `Denied` if the key was removed.
 pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
-    let since = objects.context.env.now_ns() - objects.looked_ns.load(Ordering::SeqCst);
-    if since.unsigned_abs() > LATELY_NS || objects.believed.writers().0 == 0 {
+    if !has_looked_lately(objects) || objects.believed.writers().0 == 0 {
         verify_unchanged(objects)?;
     }
     objects.believed.verify_active(signer)

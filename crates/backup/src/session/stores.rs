@@ -6,6 +6,8 @@ use silt_format::{Head, Result, SHARED_STORE};
 use silt_repository::Repository;
 use silt_repository::budget::Budget;
 use silt_repository::check_record::Avoided;
+use silt_repository::repository::OpenPlaces;
+use silt_repository::settle::verify_unchanged;
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
 use crate::nodes::{self, Nodes};
@@ -46,6 +48,11 @@ impl Stores {
         let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
         let shown = nodes::read(repository, domain)?;
         stores_checked.extend(shown.iter().map(|node| (node.number(), node.checked.clone())));
+        // Where a store was before it was moved, its head is old: a sweep where it is now does not
+        // wait for a backup that begins with that head.
+        if repository.places.as_ref().is_some_and(OpenPlaces::has_stores_elsewhere) {
+            verify_unchanged(objects)?;
+        }
         let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
         let nodes = if uses_nodes {
             Nodes::open(repository, head, shown, (&avoided, asked.nodes), budget.lookup_bytes())?

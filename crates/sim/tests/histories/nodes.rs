@@ -1,6 +1,6 @@
 //! Histories of storage nodes.
 
-use silt_sim::{Action, Class, Exact, Fault, Keep, Kind, Plan, Point, Series, Work, Wrong};
+use silt_sim::{Action, Class, Exact, Fault, Keep, Kind, Plan, Point, Series, Work, Wrong, play};
 
 use crate::{BACKUP, does, fails, host, play_all, play_drawn, play_seeds};
 
@@ -106,6 +106,14 @@ fn a_place_that_was_away_when_a_node_was_added_has_the_list_before_a_head_names_
         },
         12,
     );
+}
+
+/// A process that stays open has looked at a node, and backs up a day later. Meanwhile the node was
+/// moved, and what the process finds in its old place was deleted in the new one.
+#[test]
+fn a_process_that_stays_open_uses_no_node_where_it_was_before() {
+    let outcome = play(&Plan::draw_with_nodes(3_064_779), true);
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
 #[test]
