@@ -28,13 +28,19 @@ step "tests"
 cargo test --workspace --locked --no-run
 cargo test "${hdfs[@]}" --no-run
 # The tests on HDFS mostly wait for its servers; meanwhile the others run.
+log=$(mktemp)
 hdfs_log=$(mktemp)
-trap 'kill "$hdfs_tests" 2>/dev/null || true; rm -f "$hdfs_log"' EXIT
+trap 'kill "$hdfs_tests" 2>/dev/null || true; rm -f "$log" "$hdfs_log"' EXIT
 cargo test "${hdfs[@]}" --no-fail-fast >"$hdfs_log" 2>&1 &
 hdfs_tests=$!
 tests=0
-cargo test --workspace --locked --no-fail-fast || tests=$?
+cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || tests=$?
 step "tests on HDFS"
 wait "$hdfs_tests" || tests=$?
 cat "$hdfs_log"
+if [ "$tests" -ne 0 ]; then
+  step "what failed"
+  # A panic's message is the line after its place.
+  grep -hE -A 1 '^test .* FAILED$|panicked at|^error: ' "$log" "$hdfs_log" | grep -vE '^--$|\.\.\. ok$' || true
+fi
 exit "$tests"

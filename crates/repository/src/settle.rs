@@ -76,6 +76,7 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
         return Ok(());
     }
     // Each list is written twice; one of the two may be damaged.
+    let mut has_whole = false;
     for number in objects.places.saturating_sub(1)..=objects.places {
         let name = Numbered::Places.name(SeriesId::NONE, number);
         let (key, mut bytes) = (key(&name)?, Vec::new());
@@ -86,9 +87,14 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
         if !objects.is_whole(&bytes, Address::new(ObjectKind::Places, SeriesId::NONE, number)) {
             continue;
         }
+        has_whole = true;
         for place in &*lacking {
             bring(&**place, &key, &bytes).context(|| format!("bring {name} to all copies"))?;
         }
+    }
+    if !has_whole {
+        let message = "the newest list of copies is damaged, and a copy that was away lacks it";
+        return Err(Error::corrupt(message).with_advice(Advice::HealPlaces));
     }
     lacking.clear();
     Ok(())

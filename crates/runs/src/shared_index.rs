@@ -176,7 +176,7 @@ impl SharedIndex {
         })?;
         self.near.truncate(self.near_max.saturating_sub(opened.len()));
         // What may be needed must not displace what is.
-        let ahead = opened.split_off(1);
+        let ahead = opened.split_off(opened.len().min(1));
         self.near.splice(0..0, opened);
         let place = self.near.len().min(self.near_max / 2);
         self.near.splice(place..place, ahead);

@@ -13,6 +13,8 @@ use silt_repository::chunks::{ChunkReader, Cursor, open_container};
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::repository::OpenPlaces;
+use silt_repository::settle::verify_unchanged;
 use silt_runs::shared_index::{SharedIndex, name_store};
 use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
 use silt_runs::{RunReader, Sorted, Sorter, Stream, join, merge};
@@ -97,6 +99,10 @@ impl Edit<'_> {
         if index.generation() != shared.generation {
             let message = "the shared store has changed meanwhile; run this again";
             return Err(Error::new(ErrorKind::Busy, message));
+        }
+        // As for backups: the shared store may have been moved.
+        if repository.places.as_ref().is_some_and(OpenPlaces::has_stores_elsewhere) {
+            verify_unchanged(objects)?;
         }
         name_store(&mut self.head, (SHARED_STORE, shared.series), shared.generation);
         let links = self.linkable(spool, &shared, &index)?;
