@@ -53,7 +53,7 @@ mutate second-look "$engine/shared/sweep.rs" 's/self\.bury\(&condemned\.intersec
 mutate list-of-places "$repository/settle.rs" 's/if newest <= objects\.places/if newest < u64::MAX/'
 # A place that was away when the list changed gets heads that name what it does not know.
 mode=--nodes
-mutate settled-lists "$repository/settle.rs" 's/if lacking\.is_empty\(\)/if lacking.is_empty() || objects.places > 0/'
+mutate settled-lists "$repository/settle.rs" 's/if lacking\.places\.is_empty\(\)/if lacking.places.is_empty() || objects.places > 0/'
 mode=
 # Names are given twice: every session has the same tag.
 mutate tags crates/format/src/ids.rs 's/Self\(random \& !Self::REWRITTEN\)/Self(random \& 2)/; s/Self\(random \| Self::REWRITTEN\)/Self((random \& 2) | Self::REWRITTEN)/'

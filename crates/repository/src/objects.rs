@@ -88,8 +88,8 @@ pub struct Objects {
     pub context: Context,
     /// The number of the list of places that `storage` was opened by, 0 for none.
     pub places: u64,
-    /// Places that lack that list.
-    pub lacking: Arc<Mutex<Vec<Arc<dyn Storage>>>>,
+    /// Places that lack that list, and those that have it.
+    pub lacking: Arc<Mutex<Lacking>>,
     /// Whether something was done with them already, so that the places may have changed since.
     pub is_used: AtomicBool,
     /// Time of the last check of the lists of places and writers.
@@ -102,6 +102,15 @@ pub struct Objects {
     pub room: Arc<Room>,
     /// Containers and recipe packs that were examined because they could not be read.
     pub examined: Arc<Mutex<HashSet<(ObjectKind, SeriesId, u32)>>>,
+}
+
+/// Places of the newest list that have an older one.
+#[derive(Default)]
+pub struct Lacking {
+    /// These places.
+    pub places: Vec<Arc<dyn Storage>>,
+    /// The places from which the newest list can be read. One that was removed may be the only one.
+    pub holders: Vec<Arc<dyn Storage>>,
 }
 
 /// Buffers and zstd context that one thread reads with.

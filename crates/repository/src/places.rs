@@ -14,7 +14,7 @@ use silt_format::{
 };
 use silt_storage::{ByteRange, Key, Named, Replica, Replicated, Routed, Storage, list_all};
 
-use crate::objects::{Address, Objects, is_damage};
+use crate::objects::{Address, Lacking, Objects, is_damage};
 use crate::repository::{OpenNode, OpenPlaces, Repository};
 use crate::series::DEFAULT_DOMAIN;
 use crate::storage_rules::place_of;
@@ -125,10 +125,12 @@ fn verify_one_line(objects: &Objects, list: &Places, all: &[Seen]) -> Result<()>
 }
 
 /// The places of the newest list, number `newest`, that have an older one.
-fn lacking(all: Vec<Seen>, newest: u64, list: &Places) -> Vec<Arc<dyn Storage>> {
+fn lacking(all: Vec<Seen>, newest: u64, list: &Places) -> Lacking {
     let is_listed = |seen: &Seen| list.locations().contains(&&seen.location);
-    let older = all.into_iter().filter(|seen| seen.number < newest && is_listed(seen));
-    older.map(|seen| seen.storage).collect()
+    let (older, newest): (Vec<Seen>, Vec<Seen>) =
+        all.into_iter().partition(|seen| seen.number < newest);
+    let places = older.into_iter().filter(is_listed).map(|seen| seen.storage).collect();
+    Lacking { places, holders: newest.into_iter().map(|seen| seen.storage).collect() }
 }
 
 /// Opens a place, which must hold this repository: the folder of a disk that is not mounted does

@@ -7,6 +7,7 @@
 //! that it names. And no existing object is ever replaced by a different one.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use silt_format::names::{self, Numbered};
@@ -72,23 +73,17 @@ pub fn verify_unchanged_lately(objects: &Objects, signer: Id) -> Result<()> {
 /// `Conflict` if a place has got another list of that number meanwhile.
 pub fn settle_places(objects: &Objects) -> Result<()> {
     let mut lacking = lock(&objects.lacking);
-    if lacking.is_empty() {
+    if lacking.places.is_empty() {
         return Ok(());
     }
     // Each list is written twice; one of the two may be damaged.
     let mut has_whole = false;
     for number in objects.places.saturating_sub(1)..=objects.places {
-        let name = Numbered::Places.name(SeriesId::NONE, number);
-        let (key, mut bytes) = (key(&name)?, Vec::new());
-        match objects.storage.get(&key, ByteRange::Full, &mut bytes) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            other => other?,
-        }
-        if !objects.is_whole(&bytes, Address::new(ObjectKind::Places, SeriesId::NONE, number)) {
-            continue;
-        }
+        let Some(bytes) = whole_list(objects, &lacking.holders, number)? else { continue };
         has_whole = true;
-        for place in &*lacking {
+        let name = Numbered::Places.name(SeriesId::NONE, number);
+        let key = key(&name)?;
+        for place in &lacking.places {
             bring(&**place, &key, &bytes).context(|| format!("bring {name} to all copies"))?;
         }
     }
@@ -96,8 +91,28 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
         let message = "the newest list of copies is damaged, and a copy that was away lacks it";
         return Err(Error::corrupt(message).with_advice(Advice::HealPlaces));
     }
-    lacking.clear();
+    lacking.places.clear();
     Ok(())
+}
+
+/// A list of places as one of `holders` has it whole.
+fn whole_list(
+    objects: &Objects,
+    holders: &[Arc<dyn Storage>],
+    number: u64,
+) -> Result<Option<Vec<u8>>> {
+    let key = key(&Numbered::Places.name(SeriesId::NONE, number))?;
+    let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+    for holder in holders {
+        let mut bytes = Vec::new();
+        match holder.get(&key, ByteRange::Full, &mut bytes) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            Ok(()) if objects.is_whole(&bytes, address) => return Ok(Some(bytes)),
+            Ok(()) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Creates an object in a place; `Conflict` if another one has its name there.
