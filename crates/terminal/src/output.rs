@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -38,6 +39,12 @@ pub fn failure() -> Option<&'static std::io::Error> {
         let _ = FAILURE.set(error);
     }
     FAILURE.get().filter(|error| error.kind() != std::io::ErrorKind::BrokenPipe)
+}
+
+/// Standard output for bytes that are no text. The standard library's searches all that passes for
+/// the last line break.
+pub fn data() -> std::io::Result<File> {
+    Ok(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// Prints a line to standard output.

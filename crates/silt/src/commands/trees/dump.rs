@@ -32,7 +32,10 @@ pub fn dump(session: &Session<'_>, args: &Dump) -> Result<u8, Failure> {
         Archive::Zip => ArchiveFormat::Zip,
     };
     let (out, file): (Box<dyn Write>, _) = match &args.output {
-        None => (Box::new(std::io::stdout().lock()), None),
+        None => {
+            let out = output::data().map_err(|error| Error::io("open standard output", error))?;
+            (Box::new(out), None)
+        }
         Some(name) => {
             let create = |error| Error::io(format!("create {}", name.display()), error);
             let file = File::options().write(true).create_new(true).open(name).map_err(create)?;
