@@ -44,6 +44,27 @@ impl PartPlace {
 /// A part that is kept in memory until this is dropped, before parts that nobody holds.
 pub struct HeldPart {
     _bytes: Arc<Vec<u8>>,
+    /// Whether it was read from the storage just now.
+    pub was_read: bool,
+}
+
+/// Parts that will be read again, which are kept before others while this exists.
+pub struct WantedParts {
+    parts: Arc<Parts>,
+    places: Vec<PartPlace>,
+}
+
+impl Drop for WantedParts {
+    fn drop(&mut self) {
+        let mut held = lock(&self.parts.held);
+        for place in &self.places {
+            let Some(wanted) = held.wanted.get_mut(place) else { continue };
+            *wanted -= 1;
+            if *wanted == 0 {
+                held.wanted.remove(place);
+            }
+        }
+    }
 }
 
 /// Parts of objects that were read last, for one reader or for many.
@@ -56,6 +77,8 @@ pub struct Parts {
 #[derive(Default)]
 struct Held {
     parts: HashMap<PartPlace, Part>,
+    /// For how many readers to come a part is kept.
+    wanted: HashMap<PartPlace, usize>,
     /// Parts of which something short was wanted already: the next time all of one is read.
     touched: HashSet<PartPlace>,
     /// Buffers of whole parts that nobody uses.
@@ -119,11 +142,31 @@ impl Parts {
 
     /// Reads a part, if it can be read and is not there, and keeps it for later readers.
     pub fn hold(&self, storage: &dyn Storage, place: &PartPlace) -> Option<HeldPart> {
-        self.get(storage, place).map(|bytes| HeldPart { _bytes: bytes })
+        let mut was_read = false;
+        let bytes = self.get_or_read(storage, place, &mut was_read)?;
+        Some(HeldPart { _bytes: bytes, was_read })
+    }
+
+    /// Keeps these parts before others that nobody holds, once they are read.
+    pub fn want(self: &Arc<Self>, places: &[PartPlace]) -> WantedParts {
+        let mut held = lock(&self.held);
+        for place in places {
+            *held.wanted.entry(place.clone()).or_default() += 1;
+        }
+        WantedParts { parts: Arc::clone(self), places: places.to_vec() }
     }
 
     /// The bytes of a part, if they can be read; who asks for what another reads waits for it.
     fn get(&self, storage: &dyn Storage, place: &PartPlace) -> Option<Arc<Vec<u8>>> {
+        self.get_or_read(storage, place, &mut false)
+    }
+
+    fn get_or_read(
+        &self,
+        storage: &dyn Storage,
+        place: &PartPlace,
+        was_read: &mut bool,
+    ) -> Option<Arc<Vec<u8>>> {
         let mut held = lock(&self.held);
         loop {
             held.clock += 1;
@@ -146,6 +189,7 @@ impl Parts {
         let reading = Reading { parts: self, place };
         let range = ByteRange::Bounded { offset: place.range.start, length: place.length() };
         storage.get(&place.key, range, &mut bytes).ok()?;
+        *was_read = true;
         let bytes = Arc::new(bytes);
         let part = Part { bytes: Some(Arc::clone(&bytes)), used };
         lock(&self.held).parts.insert(place.clone(), part);
@@ -180,13 +224,15 @@ impl Held {
         }
     }
 
-    /// Lets go of the parts that were used least recently, of those that somebody holds last. There
-    /// are tens of them.
+    /// Lets go of the parts that were used least recently: first of those that nobody waits for, last
+    /// of those that somebody holds. There are tens of them.
     fn shrink(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let read = self.parts.iter().filter(|(_, part)| part.bytes.is_some());
             let oldest = read
-                .min_by_key(|(_, part)| (part.is_held(), part.used))
+                .min_by_key(|(place, part)| {
+                    (part.is_held(), self.wanted.contains_key(*place), part.used)
+                })
                 .map(|(place, _)| place.clone());
             let Some(oldest) = oldest else { return };
             self.bytes -= oldest.room();
@@ -449,6 +495,23 @@ mod tests {
             read(&storage, &mut ahead, &all[10..90]);
             let requests = read(&storage, &mut ahead, &all[..6]);
             assert_eq!(requests, u64::from(!is_held), "six parts fit, of which one is this");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_wanted_outlives_parts_that_were_used_later() {
+        for is_wanted in [true, false] {
+            let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
+            let mut ahead = Ahead::default();
+            ahead.share(&parts);
+            let all: Vec<u32> = (0..BLOCKS).collect();
+            read(&storage, &mut ahead, &all[..6]);
+            let places: Vec<PartPlace> = ahead.places().collect();
+            let wanted = parts.want(&places);
+            let _wanted = Some(wanted).filter(|_| is_wanted);
+            read(&storage, &mut ahead, &all[10..90]);
+            let requests = read(&storage, &mut ahead, &all[..6]);
+            assert_eq!(requests, u64::from(!is_wanted), "six parts fit, of which one is this");
         }
     }
 

@@ -12,7 +12,7 @@ use silt_format::{
 };
 use silt_similarity::{DeltaCoder, XdeltaCoder};
 
-use crate::ahead::{HeldPart, PartPlace, Parts};
+use crate::ahead::{HeldPart, PartPlace, Parts, WantedParts};
 use crate::budget::Budget;
 use crate::buffers::Kept;
 use crate::cache::WeightedCache;
@@ -278,6 +278,11 @@ impl ChunkReader {
     ) -> Vec<PartPlace> {
         self.expect(references, scratch);
         scratch.places()
+    }
+
+    /// Keeps these parts, once they are read, for the segment that needs them.
+    pub fn want(&self, places: &[PartPlace]) -> WantedParts {
+        self.cache.parts.want(places)
     }
 
     /// Reads a part for the threads that will read its chunks; `None` if it can't be read.

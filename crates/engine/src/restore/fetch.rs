@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::number::to_u64;
 use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
-use silt_repository::ahead::{HeldPart, PartPlace};
+use silt_repository::ahead::{HeldPart, PartPlace, WantedParts};
 use silt_repository::sync::lock;
 use silt_repository::volume_reader::{ReadBuffers, placed};
 
@@ -18,14 +18,16 @@ use super::{Restore, part};
 /// Number of prefetching threads, each of which mostly waits for an answer.
 pub(super) const FETCHERS: usize = 24;
 /// Most segments that are planned or fetched.
-const PLANNED_MAX: usize = 64;
+const PLANNED_MAX: usize = 96;
+/// A storage is near if more than a quarter of the parts were read in less time.
+const SOON_NS: u64 = 8_000_000;
 
 /// How far the restore is, and how far the fetching.
 pub(super) struct Turns {
     state: Mutex<FetchState>,
     changed: Condvar,
-    /// Memory for parts that are held or being read.
-    held_bytes_max: u64,
+    /// Memory for parts.
+    parts_bytes: u64,
 }
 
 #[derive(Default)]
@@ -40,6 +42,9 @@ struct FetchState {
     users: HashMap<PartPlace, usize>,
     /// Memory of these parts.
     held_bytes: u64,
+    /// How many parts were read, and how many of them soon.
+    read: u64,
+    read_soon: u64,
     ended: bool,
 }
 
@@ -50,6 +55,8 @@ struct PlannedSegment {
     /// What is read or being read.
     used: Vec<PartPlace>,
     held: Vec<HeldPart>,
+    /// What other segments have read of it is kept.
+    wanted: Option<WantedParts>,
 }
 
 /// What a prefetching thread does next.
@@ -60,7 +67,13 @@ enum Task {
 
 impl FetchState {
     /// The next part to read, of the segment that is restored first, if there is memory for it.
-    fn next_part(&mut self, held_bytes_max: u64) -> Option<(u64, PartPlace)> {
+    ///
+    /// Held are at most three quarters of the memory for parts; where answers come soon, a third, so
+    /// that more of what later segments need again is kept.
+    fn next_part(&mut self, parts_bytes: u64) -> Option<(u64, PartPlace)> {
+        // Some are read from a local cache.
+        let is_near = self.read_soon > self.read / 4;
+        let held_bytes_max = if is_near { parts_bytes / 3 } else { parts_bytes / 4 * 3 };
         let mut segments = self.segments.iter_mut();
         let (index, segment) = segments.find(|(_, segment)| !segment.unread.is_empty())?;
         let place = segment.unread.front()?;
@@ -101,12 +114,11 @@ impl Drop for EndOnDrop<'_> {
 }
 
 impl Turns {
-    /// Nothing is fetched yet; readers keep `parts_bytes` of parts, of which a quarter is left to
-    /// what nobody fetched for them.
+    /// Nothing is fetched yet; readers keep `parts_bytes` of parts.
     pub(super) fn new(parts_bytes: usize, first_segment: u64) -> Self {
         let state = FetchState { next: first_segment, ..FetchState::default() };
-        let held_bytes_max = to_u64(parts_bytes / 4 * 3);
-        Self { state: Mutex::new(state), changed: Condvar::new(), held_bytes_max }
+        let parts_bytes = to_u64(parts_bytes);
+        Self { state: Mutex::new(state), changed: Condvar::new(), parts_bytes }
     }
 
     pub(super) fn end_on_drop(&self) -> EndOnDrop<'_> {
@@ -134,13 +146,23 @@ impl Restore<'_> {
             match task {
                 Task::Plan(index, entry) => {
                     let places = self.places(index, &entry, &mut buffers).unwrap_or_default();
+                    let wanted = self.reader.chunks().want(&places);
                     if let Some(segment) = lock(&self.turns.state).segments.get_mut(&index) {
                         segment.unread = places.into();
+                        segment.wanted = Some(wanted);
                     }
                 }
                 Task::Read(index, place) => {
+                    let env = &self.context.env;
+                    let begun_ns = env.now_ns();
                     let held = self.reader.chunks().hold(&place);
-                    if let Some(segment) = lock(&self.turns.state).segments.get_mut(&index) {
+                    let took_ns = begun_ns.abs_diff(env.now_ns());
+                    let mut state = lock(&self.turns.state);
+                    if held.as_ref().is_some_and(|held| held.was_read) {
+                        state.read += 1;
+                        state.read_soon += u64::from(took_ns < SOON_NS);
+                    }
+                    if let Some(segment) = state.segments.get_mut(&index) {
                         segment.held.extend(held);
                     }
                 }
@@ -173,7 +195,7 @@ impl Restore<'_> {
             if state.ended {
                 return Ok(None);
             }
-            if let Some((index, place)) = state.next_part(self.turns.held_bytes_max) {
+            if let Some((index, place)) = state.next_part(self.turns.parts_bytes) {
                 return Ok(Some(Task::Read(index, place)));
             }
             if let Some((index, entry)) = self.next_segment(&mut state)? {
