@@ -155,6 +155,27 @@ fn a_cache_of_one_container_loses_what_two_find() {
     assert!(count(1) > count(64));
 }
 
+/// New data changes its node seldom if runs are allowed, and finds and balances as well.
+#[test]
+fn neighbours_stay_on_a_node_for_as_long_as_runs_allow() {
+    let of = |run_bytes: u64| {
+        let mut router = AppDedupe { run_bytes, ..appdedupe() };
+        let (cluster, mut last, mut changes) = (Cluster::new(NODES, NodeOptions::default()), 0, 0);
+        let pieces = trace(Grain::Bytes(1 << 20));
+        for piece in &pieces[..pieces.len() / 5] {
+            let (node, _) = cluster.back_up(&mut router, piece);
+            changes += usize::from(node != last);
+            last = node;
+        }
+        let outcome = run(&mut AppDedupe { run_bytes, ..appdedupe() }, NodeOptions::default());
+        (changes, outcome)
+    };
+    let ((changes, without), (fewer, with)) = (of(0), of(16 << 20));
+    assert!(fewer < changes / 4, "{fewer} {changes}");
+    assert!(with.found > without.found - 0.02, "{} {}", with.found, without.found);
+    assert!(with.skew < 0.35, "{} {}", with.skew, without.skew);
+}
+
 #[test]
 fn whole_applications_lose_nothing_and_are_worst_balanced() {
     let outcome = run(&mut AppAware, full());

@@ -37,6 +37,9 @@ pub(crate) use writers::NodeWriters;
 const NEAR: usize = 12;
 const NEAR_MIN: usize = 4;
 
+/// New data stays with one node until that has so many bytes more than the least loaded one.
+const RUN_BYTES: u64 = 16 << 20;
+
 /// A storage node as a backup sees it.
 pub(crate) struct Node {
     number: u16,
@@ -202,7 +205,7 @@ impl Nodes {
         }
         let (open, closed): (Vec<_>, Vec<_>) =
             self.nodes.iter().cloned().partition(|node| node.takes_chunks);
-        let mut router = AppDedupe::default();
+        let mut router = AppDedupe { run_bytes: RUN_BYTES, ..AppDedupe::default() };
         let mut table: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (place, node) in open.iter().enumerate() {
             for application in &node.applications {
@@ -315,11 +318,13 @@ impl NodeLevel {
 
     /// Asks nodes how many representatives they have, each node once for all super-chunks for which
     /// it may be chosen: the process beside it, or else its index in the storage.
-    fn ask(&mut self, chunks: &[DraftChunk], pieces: &[Piece]) -> Result<Counts> {
+    fn ask(&self, chunks: &[DraftChunk], pieces: &[Piece]) -> Result<Counts> {
         let mut questions = Questions { nodes: &self.open, piece: 0, asked: RefCell::default() };
+        // It only notes what the router would ask.
+        let mut router = self.router.clone();
         for (number, piece) in pieces.iter().enumerate() {
             questions.piece = number;
-            self.router.route(piece, &questions);
+            router.route(piece, &questions);
         }
         let mut all = Vec::new();
         for (place, questions) in questions.asked.into_inner() {

@@ -7,7 +7,7 @@ use crate::placement::Placement;
 use crate::router::{Answers, Router, least_loaded, mean_bytes};
 
 /// AppDedupe: the director names the nodes of the application, the handprint chooses among them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AppDedupe {
     /// The table of applications.
     pub director: Director,
@@ -19,6 +19,12 @@ pub struct AppDedupe {
     pub is_weighted: bool,
     /// Bytes of a super-chunk: 1 MiB (section 5).
     pub super_chunk_bytes: u64,
+    /// A super-chunk that no candidate resembles follows the one before it to its node, unless that
+    /// node has so many bytes more than the least loaded candidate: what is near in a stream is near
+    /// in a node. 0, as in the paper, always takes the least loaded candidate.
+    pub run_bytes: u64,
+    /// The node of the last super-chunk, of which there is none at first.
+    pub last: Option<usize>,
 }
 
 impl Default for AppDedupe {
@@ -29,6 +35,8 @@ impl Default for AppDedupe {
             placement: Placement::Rendezvous,
             is_weighted: true,
             super_chunk_bytes: SUPER_CHUNK_BYTES,
+            run_bytes: 0,
+            last: None,
         }
     }
 }
@@ -42,7 +50,11 @@ impl Router for AppDedupe {
         let nodes = self.director.nodes(piece.application, answers);
         let handprint = piece.handprint(self.handprint);
         let candidates = self.placement.candidates(&handprint, nodes);
-        choose(piece, &handprint, &candidates, nodes, self.is_weighted, answers)
+        let run = (self.last, self.run_bytes);
+        let node =
+            choose(piece, &handprint, (&candidates, nodes), (self.is_weighted, run), answers);
+        self.last = Some(node);
+        node
     }
 }
 
@@ -70,18 +82,18 @@ impl Router for Sigma {
         let nodes: Vec<usize> = (0..answers.nodes()).collect();
         let handprint = piece.handprint(self.handprint);
         let candidates = self.placement.candidates(&handprint, &nodes);
-        choose(piece, &handprint, &candidates, &nodes, true, answers)
+        choose(piece, &handprint, (&candidates, &nodes), (true, (None, 0)), answers)
     }
 }
 
 /// The candidate with the most representatives, divided by its load relative to the mean of
-/// `nodes`. The least loaded candidate, if none knows any.
+/// `nodes`. If none knows any, the least loaded candidate, or that of the last super-chunk while it
+/// has at most so many bytes more.
 fn choose(
     piece: &Piece,
     handprint: &[u64],
-    candidates: &[usize],
-    nodes: &[usize],
-    is_weighted: bool,
+    (candidates, nodes): (&[usize], &[usize]),
+    (is_weighted, (last, run_bytes)): (bool, (Option<usize>, u64)),
     answers: &dyn Answers,
 ) -> usize {
     let mean = mean_bytes(nodes, answers);
@@ -97,7 +109,12 @@ fn choose(
     let known = best.map(|(_, node)| node);
     known.unwrap_or_else(|| {
         if is_weighted {
-            least_loaded(candidates.iter().copied(), answers)
+            let least = least_loaded(candidates.iter().copied(), answers);
+            let is_near = |node: &usize| {
+                candidates.contains(node)
+                    && answers.used_bytes(*node) < answers.used_bytes(least) + run_bytes
+            };
+            last.filter(is_near).unwrap_or(least)
         } else {
             candidates.first().copied().unwrap_or(0)
         }
