@@ -11,6 +11,11 @@ use super::feed::{Chunking, Data};
 /// with a few super-chunks more than others is not overloaded.
 const SLACK: u64 = 16;
 
+/// Bytes that a node may have more than 1.05 times the mean, if nodes have so many super-chunks.
+pub fn slack_bytes(super_chunks: u64) -> u64 {
+    (super_chunks * SLACK / 1024).max(1) << 20
+}
+
 /// A scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -63,9 +68,8 @@ impl Way {
     }
 
     pub fn router(self, super_chunks: u64, handprint: usize) -> Box<dyn Router> {
-        let slack = (super_chunks * SLACK / 1024).max(1) << 20;
         let appdedupe = |handprint| AppDedupe {
-            director: Director::new(1.05, slack),
+            director: Director::new(1.05, slack_bytes(super_chunks)),
             handprint,
             ..AppDedupe::default()
         };

@@ -112,8 +112,11 @@ enum Command {
     /// Compare routing between storage nodes (AppDedupe) with other schemes, on generated streams
     #[command(after_help = "Examples:
   silt-eval appdedupe --out results
-  silt-eval appdedupe --out results --nodes 1,2,4,8,16,32,64,128 --random 65536")]
+  silt-eval appdedupe --out results --full")]
     Appdedupe(silt_eval_routing::Options),
+    /// Run a process of table 5.3, which `appdedupe` starts
+    #[command(hide = true)]
+    AppdedupeMember(silt_eval_routing::MemberOptions),
     /// Write all tables and plots to a folder
     #[command(after_help = "Examples:
   silt-eval tables --out results
@@ -198,6 +201,7 @@ fn main() -> ExitCode {
         }
         Command::Neptune(options) => neptune::run(&options),
         Command::Appdedupe(options) => silt_eval_routing::run(&options),
+        Command::AppdedupeMember(options) => silt_eval_routing::run_member(&options),
         Command::Tables(options) => tables::run(&options),
     };
     match result {
