@@ -38,14 +38,14 @@ const CACHE_BYTES: u64 = 512 << 20;
 const MEMORY_BYTES: u64 = 4 << 30;
 
 /// A NATS server of its own.
-struct Nats {
+pub struct Nats {
     child: Child,
-    port: u16,
+    pub port: u16,
     _folder: tempfile::TempDir,
 }
 
 impl Nats {
-    fn start() -> Result<Self> {
+    pub fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new("nats-server");
@@ -62,7 +62,7 @@ impl Drop for Nats {
     }
 }
 
-fn connect(port: u16, member: &str) -> Result<Arc<dyn Bus>> {
+pub fn connect(port: u16, member: &str) -> Result<Arc<dyn Bus>> {
     let env = Arc::new(SystemEnv::new(Arc::default()));
     let options = NatsOptions::new(format!("nats://127.0.0.1:{port}"), Name::new(member)?);
     for _ in 0..50 {
@@ -78,7 +78,7 @@ fn open(storage: Arc<dyn Storage>) -> Result<Repository> {
     Ok(Repository::open(storage, SystemEnv::context(), || Ok(b"benchmark".to_vec()))?)
 }
 
-fn open_below(storage: Arc<dyn Storage>) -> Result<silt_repository::Repository> {
+pub fn open_below(storage: Arc<dyn Storage>) -> Result<silt_repository::Repository> {
     let password = || Ok(b"benchmark".to_vec());
     Ok(silt_repository::Repository::open(storage, SystemEnv::context(), password)?)
 }

@@ -27,6 +27,7 @@ mod link;
 mod many;
 mod memory;
 mod mount;
+mod node_memory;
 mod nodes;
 mod peers;
 mod plot;
@@ -96,6 +97,9 @@ enum Command {
                       25000000"
     )]
     Join(JoinOptions),
+    /// Measure the memory of a storage node's process, with generated containers; needs nats-server
+    #[command(after_help = "Example:\n  silt-bench node-memory --work /vm/bench --gb 1000")]
+    NodeMemory(NodeMemoryOptions),
     /// Measure the NBD server against qemu-nbd on the same disk
     #[command(after_help = "Example:\n  silt-bench export --work /vm/bench --mib 512 --runs 5")]
     Export(ExportOptions),
@@ -462,6 +466,25 @@ struct MemoryOptions {
 }
 
 #[derive(clap::Args)]
+struct NodeMemoryOptions {
+    /// A folder for the index, of 6 bytes for each 1,000 of chunks.
+    #[arg(long, value_name = "DIR")]
+    work: PathBuf,
+    /// Different chunks of the node.
+    #[arg(long, default_value_t = 1000, value_name = "GB")]
+    gb: u64,
+    /// Memory for parts of the node's index, as `silt node run` has.
+    #[arg(long, default_value_t = 32, value_name = "MIB")]
+    index_mib: u32,
+    /// Leave the index where it is.
+    #[arg(long)]
+    keep: bool,
+    /// Measure only: the index is there.
+    #[arg(long)]
+    measure: bool,
+}
+
+#[derive(clap::Args)]
 struct JoinOptions {
     /// A folder for the index.
     #[arg(long, value_name = "DIR")]
@@ -582,6 +605,7 @@ fn main() -> ExitCode {
         Command::Rounds(options) => rounds::run(&options),
         Command::Bucket(options) => bucket::run(&options),
         Command::Join(options) => join::run(&options),
+        Command::NodeMemory(options) => node_memory::run(&options),
         Command::Export(options) => export::run(&options),
         Command::Far(options) => far::run(&options),
         Command::Nodes(options) => nodes::run(&options),

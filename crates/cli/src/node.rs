@@ -78,7 +78,8 @@ pub struct NodeRun {
     /// Names of nodes.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
-    /// Memory for parts of each node's index, in MiB, beside 64 bytes for each MiB of chunks.
+    /// Most memory for parts of each node's index, in MiB. Large nodes use less of it, at least a
+    /// quarter: there are 56 bytes for each MiB of chunks besides.
     #[arg(long, default_value_t = 32, value_name = "MIB",
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub index_memory: u32,

@@ -48,10 +48,10 @@ const METHOD: &str = "## Method
 
 Routers, directors and nodes are those of `silt-routing`; this command makes streams, feeds them and
 counts. Nodes are in one process, but for the table that says otherwise: there are no messages that
-could be late, and no times of a network. Seven clients, one for each set, read at the same time. Streams consist of fingerprints and
-are drawn from a seed. Their amount grows with the number of nodes, so that each node has as many
-super-chunks. *Input* was chosen before any run; all columns that do not say otherwise are
-*output*; nothing is fitted to a published output.
+could be late, and no times of a network. Seven clients, one for each set, read at the same time.
+Streams consist of fingerprints and are drawn from a seed. Their amount grows with the number of
+nodes, so that each node has as many super-chunks. *Input* was chosen before any run; all columns
+that do not say otherwise are *output*; nothing is fitted to a published output.
 
 ";
 

@@ -224,8 +224,8 @@ impl Held {
         }
     }
 
-    /// Lets go of the parts that were used least recently: first of those that nobody waits for, last
-    /// of those that somebody holds. There are tens of them.
+    /// Lets go of the parts that were used least recently: first of those that nobody waits for,
+    /// last of those that somebody holds. There are tens of them.
     fn shrink(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let read = self.parts.iter().filter(|(_, part)| part.bytes.is_some());

@@ -21,6 +21,9 @@ pub struct RunLookup {
     blocks: WeightedCache<(usize, u32, usize), Arc<Vec<Record>>>,
     scratch: Scratch,
     raw: Vec<u8>,
+    /// Buffers of a partition and of a block that were dropped. They are of few sizes; given back
+    /// to the allocator, they leave gaps that other buffers do not fit in.
+    spare: (Vec<u8>, Vec<Record>),
 }
 
 struct Partition {
@@ -51,6 +54,7 @@ impl RunLookup {
             blocks: WeightedCache::new(memory_bytes / BLOCKS_SHARE),
             scratch: Scratch::default(),
             raw: Vec::new(),
+            spare: (Vec::new(), Vec::new()),
         }
     }
 
@@ -84,7 +88,8 @@ impl RunLookup {
             return Ok(partition);
         }
         let (object, directory) = self.runs[run].open(&self.objects, number)?;
-        let mut filter = Vec::new();
+        let mut filter = std::mem::take(&mut self.spare.0);
+        filter.clear();
         if let Some(stored) = directory.filter {
             let range = (stored.offset, stored.sealed_bytes);
             let position = u64::from(stored.offset);
@@ -96,9 +101,10 @@ impl RunLookup {
                 return Err(silt_format::Error::corrupt(message));
             }
         }
-        let weight = 256 + filter.len() + directory.blocks.len() * size_of::<RunBlock>();
+        let weight = 256 + filter.capacity() + directory.blocks.len() * size_of::<RunBlock>();
         let partition = Arc::new(Partition { object, directory, filter });
-        self.partitions.insert((run, number), Arc::clone(&partition), weight);
+        let dropped = self.partitions.insert((run, number), Arc::clone(&partition), weight);
+        self.spare.0 = dropped.and_then(Arc::into_inner).map_or_else(Vec::new, |it| it.filter);
         Ok(partition)
     }
 
@@ -118,11 +124,12 @@ impl RunLookup {
         let position = u64::from(block.offset);
         let scratch = &mut self.scratch;
         self.objects.read_block(&partition.object, range, position, scratch, &mut self.raw)?;
-        let mut records = Vec::new();
+        let mut records = std::mem::take(&mut self.spare.1);
         decode_block(&self.objects, &self.raw, &block, &mut records)?;
         let records = Arc::new(records);
         let weight = records.capacity() * size_of::<Record>();
-        self.blocks.insert(place, Arc::clone(&records), weight);
+        let dropped = self.blocks.insert(place, Arc::clone(&records), weight);
+        self.spare.1 = dropped.and_then(Arc::into_inner).unwrap_or_default();
         Ok(records)
     }
 }

@@ -13,7 +13,6 @@ const CRATES: [&str; 28] = [
     "similarity",
     "routing",
     "report",
-    "eval-routing",
     "storage",
     "remote",
     "source",
@@ -34,6 +33,7 @@ const CRATES: [&str; 28] = [
     "cli",
     "sim",
     "silt",
+    "eval-routing",
     "eval",
     "bench",
 ];

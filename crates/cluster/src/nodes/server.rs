@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use silt_backup::print_of;
 use silt_format::number::{to_u64, to_usize};
-use silt_format::{Error, ErrorKind, Reference, Result};
+use silt_format::{Error, ErrorKind, ObjectSet, Reference, Result};
 use silt_repository::container::open_container;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::heads;
@@ -27,6 +27,9 @@ const REPRESENTATIVES: usize = 4;
 /// Containers whose directories are held: eight super-chunks may each name as many as they have
 /// representatives.
 const DIRECTORIES: usize = 64;
+/// Memory for representatives and parts of the index together; the latter have a quarter of what
+/// they may have at least.
+const TOGETHER_BYTES: usize = 64 << 20;
 /// Directories that are read before what they hold is entered.
 const BATCH: usize = 256;
 
@@ -171,13 +174,8 @@ impl NodeServer {
         if generation == self.holds().generation {
             return Ok(self.holds());
         }
-        let place = (DEFAULT_DOMAIN, self.node);
-        let Some((index, _)) = SharedIndex::open(objects, place, self.options.memory_bytes)? else {
-            return Ok(self.holds());
-        };
-        let index = index.holding(DIRECTORIES);
-        let containers = index.containers().clone();
-        self.write().index = Some(Mutex::new(index));
+        let memory_bytes = self.index_bytes();
+        let Some(containers) = self.open_index(memory_bytes)? else { return Ok(self.holds()) };
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let before = read.0.len();
         read.0.retain(|number| containers.tag(*number).is_some());
@@ -212,7 +210,27 @@ impl NodeServer {
             objects.context.report(progress);
         }
         drop(read);
+        if self.index_bytes() < memory_bytes {
+            self.open_index(self.index_bytes())?;
+        }
         Ok(self.holds())
+    }
+
+    /// Memory for parts of the index, beside the representatives that are held.
+    fn index_bytes(&self) -> usize {
+        let (held, most) = (self.held().similar.bytes(), self.options.memory_bytes);
+        TOGETHER_BYTES.saturating_sub(held).clamp(most / 4, most)
+    }
+
+    /// Opens the node's index as it is now. Returns the node's containers, if it has any.
+    fn open_index(&self, memory_bytes: usize) -> Result<Option<ObjectSet>> {
+        let place = (DEFAULT_DOMAIN, self.node);
+        let opened = SharedIndex::open(&self.objects, place, memory_bytes)?;
+        let Some((index, _)) = opened else { return Ok(None) };
+        let index = index.holding(DIRECTORIES);
+        let containers = index.containers().clone();
+        self.write().index = Some(Mutex::new(index));
+        Ok(Some(containers))
     }
 
     /// What it holds, and what it has answered.

@@ -68,8 +68,8 @@ enum Task {
 impl FetchState {
     /// The next part to read, of the segment that is restored first, if there is memory for it.
     ///
-    /// Held are at most three quarters of the memory for parts; where answers come soon, a third, so
-    /// that more of what later segments need again is kept.
+    /// Held are at most three quarters of the memory for parts; where answers come soon, a third,
+    /// so that more of what later segments need again is kept.
     fn next_part(&mut self, parts_bytes: u64) -> Option<(u64, PartPlace)> {
         // Some are read from a local cache.
         let is_near = self.read_soon > self.read / 4;

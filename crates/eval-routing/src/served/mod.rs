@@ -239,10 +239,10 @@ pub fn table(data: &Data) -> Result<Table> {
          starts, and send them for 32 super-chunks at a time. As in the paper, fingerprints are \
          sent, no chunks, and ten times as many as in the table before. All processes share two \
          cores, so a node that has more than others delays nobody, and what a scheme asks costs \
-         time: AppAware asks nothing. Published: 28,335, 30,250 and 23,775 s and 41.8, 36.6 and 48.6 MB/s \
-         for 1,774 GB on three machines; the ratios are of these rates, and are outputs there and \
-         here. A row is that of the median of three runs; a client reads at its own speed, so sets end \
-         at different times.",
+         time: AppAware asks nothing. Published: 28,335, 30,250 and 23,775 s and 41.8, 36.6 and \
+         48.6 MB/s for 1,774 GB on three machines; the ratios are of these rates, and are outputs \
+         there and here. A row is that of the median of three runs; a client reads at its own \
+         speed, so sets end at different times.",
     );
     Ok(table)
 }

@@ -20,8 +20,8 @@ pub struct AppDedupe {
     /// Bytes of a super-chunk: 1 MiB (section 5).
     pub super_chunk_bytes: u64,
     /// A super-chunk that no candidate resembles follows the one before it to its node, unless that
-    /// node has so many bytes more than the least loaded candidate: what is near in a stream is near
-    /// in a node. 0, as in the paper, always takes the least loaded candidate.
+    /// node has so many bytes more than the least loaded candidate: what is near in a stream is
+    /// near in a node. 0, as in the paper, always takes the least loaded candidate.
     pub run_bytes: u64,
     /// The node of the last super-chunk, of which there is none at first.
     pub last: Option<usize>,
