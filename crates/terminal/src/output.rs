@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use serde_json::{Value, json};
+use silt_format::Error;
 
 /// Escapes characters that a terminal would obey instead of showing, because names, tags and paths
 /// come from other hosts. Control characters and bidirectional marks (UAX 9) are shown as `\u{1b}`.
@@ -43,8 +44,9 @@ pub fn failure() -> Option<&'static std::io::Error> {
 
 /// Standard output for bytes that are no text. The standard library's searches all that passes for
 /// the last line break.
-pub fn data() -> std::io::Result<File> {
-    Ok(File::from(std::io::stdout().as_fd().try_clone_to_owned()?))
+pub fn data() -> silt_format::Result<File> {
+    let descriptor = std::io::stdout().as_fd().try_clone_to_owned();
+    Ok(descriptor.map_err(|error| Error::io("open standard output", error))?.into())
 }
 
 /// Prints a line to standard output.

@@ -157,8 +157,7 @@ pub fn warn_of_future(session: &Session<'_>, found: &Found) {
 
 fn open(args: &Restore, target: &Path, size: u64) -> Result<Box<dyn VolumeTarget>, Failure> {
     if is_stdin(target) {
-        let out = output::data().map_err(|error| Error::io("open standard output", error))?;
-        return Ok(Box::new(StreamTarget::new(Box::new(out), size)));
+        return Ok(Box::new(StreamTarget::new(Box::new(output::data()?), size)));
     }
     let is_named_qcow2 =
         target.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("qcow2"));

@@ -32,10 +32,7 @@ pub fn dump(session: &Session<'_>, args: &Dump) -> Result<u8, Failure> {
         Archive::Zip => ArchiveFormat::Zip,
     };
     let (out, file): (Box<dyn Write>, _) = match &args.output {
-        None => {
-            let out = output::data().map_err(|error| Error::io("open standard output", error))?;
-            (Box::new(out), None)
-        }
+        None => (Box::new(output::data()?), None),
         Some(name) => {
             let create = |error| Error::io(format!("create {}", name.display()), error);
             let file = File::options().write(true).create_new(true).open(name).map_err(create)?;
