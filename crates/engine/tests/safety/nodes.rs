@@ -45,7 +45,10 @@ pub fn sweep(repository: &Repository) -> Result<Vec<SharedSweepReport>> {
     };
     // A backup may be registering what it has written.
     let sweep = |number: u16| {
-        let mut tries = (0..100).map(|_| repository.sweep_store(number, &options));
+        let mut tries = (0..10_000).map(|_| {
+            std::thread::yield_now();
+            repository.sweep_store(number, &options)
+        });
         let is_busy =
             |swept: &Result<_>| swept.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy);
         tries.find(|swept| !is_busy(swept)).unwrap()
