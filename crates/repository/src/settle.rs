@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use silt_format::names::{self, Numbered};
-use silt_format::{Advice, Error, ErrorKind, Id, ObjectKind, Result, ResultExt, SeriesId};
+use silt_format::{Advice, Error, ErrorKind, Id, ObjectKind, Places, Result, ResultExt, SeriesId};
 use silt_storage::{ByteRange, Key, PutMode, Storage};
 
 use crate::objects::{Address, Objects, is_damage, key};
@@ -79,12 +79,20 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
     // Each list is written twice; one of the two may be damaged.
     let mut has_whole = false;
     for number in objects.places.saturating_sub(1)..=objects.places {
-        let Some(bytes) = whole_list(objects, &lacking.holders, number)? else { continue };
+        let whole = whole_list(objects, &lacking.holders, number)?;
+        let Some((holder, bytes)) = whole else { continue };
         has_whole = true;
         let name = Numbered::Places.name(SeriesId::NONE, number);
         let key = key(&name)?;
         for place in &lacking.places {
-            bring(&**place, &key, &bytes).context(|| format!("bring {name} to all copies"))?;
+            match bring(&**place, &key, &bytes) {
+                // Somebody has made the same change there, and was interrupted.
+                Err(error)
+                    if error.kind() == ErrorKind::Conflict
+                        && list_in(objects, place, number)?
+                            == list_in(objects, &holder, number)? => {}
+                brought => brought.context(|| format!("bring {name} to all copies"))?,
+            }
         }
     }
     if !has_whole {
@@ -95,12 +103,19 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// A list of places as one of `holders` has it whole.
+fn list_in(objects: &Objects, place: &Arc<dyn Storage>, number: u64) -> Result<Places> {
+    let name = Numbered::Places.name(SeriesId::NONE, number);
+    let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+    let plain = objects.with_storage(Arc::clone(place)).get(&name, address)?;
+    Places::decode(&plain)
+}
+
+/// The first of `holders` that has a list of places whole, and its bytes.
 fn whole_list(
     objects: &Objects,
     holders: &[Arc<dyn Storage>],
     number: u64,
-) -> Result<Option<Vec<u8>>> {
+) -> Result<Option<(Arc<dyn Storage>, Vec<u8>)>> {
     let key = key(&Numbered::Places.name(SeriesId::NONE, number))?;
     let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
     for holder in holders {
@@ -108,7 +123,9 @@ fn whole_list(
         match holder.get(&key, ByteRange::Full, &mut bytes) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-            Ok(()) if objects.is_whole(&bytes, address) => return Ok(Some(bytes)),
+            Ok(()) if objects.is_whole(&bytes, address) => {
+                return Ok(Some((Arc::clone(holder), bytes)));
+            }
             Ok(()) => {}
         }
     }

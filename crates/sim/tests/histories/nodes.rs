@@ -116,6 +116,36 @@ fn a_process_that_stays_open_uses_no_node_where_it_was_before() {
     assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
 }
 
+/// A node is closed, interrupted by a power failure before all copies have both lists, and closed
+/// again while the copy with the first list is away.
+#[test]
+fn a_change_that_was_made_in_two_copies_apart_is_one_change() {
+    let at = |kind| Point { kind, class: None, nth: 1 };
+    let fault = |kind, what| vec![Fault { at: at(kind), what }];
+    let [first, again] = [354_925_464_143_911_393, 3_354_561_357_669_768_438];
+    let work = vec![
+        Work { faults: fault(Kind::Put, Wrong::LosePower(1)), ..does(0, Action::CloseNode(first)) },
+        Work {
+            faults: fault(Kind::Get, Wrong::Away(30)),
+            ..does(0, Action::Backup(Series::Other))
+        },
+        does(1, Action::CloseNode(again)),
+    ];
+    let outcome = play(
+        &Plan {
+            seed: 9_029_107,
+            places: 2,
+            folders: true,
+            nodes: 1,
+            prelude: vec![Action::AddNode(1), Action::AddPlace(1)],
+            hosts: vec![host(work)],
+            ..Plan::default()
+        },
+        true,
+    );
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
 #[test]
 fn histories_of_storage_nodes_lose_nothing() {
     play_drawn(NODES_HISTORIES, Plan::draw_with_nodes);
