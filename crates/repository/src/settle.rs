@@ -90,7 +90,7 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
                 Err(error)
                     if error.kind() == ErrorKind::Conflict
                         && list_in(objects, place, number)?
-                            == list_in(objects, &holder, number)? => {}
+                            == list_in(objects, &lacking.holders[holder], number)? => {}
                 brought => brought.context(|| format!("bring {name} to all copies"))?,
             }
         }
@@ -115,16 +115,16 @@ fn whole_list(
     objects: &Objects,
     holders: &[Arc<dyn Storage>],
     number: u64,
-) -> Result<Option<(Arc<dyn Storage>, Vec<u8>)>> {
+) -> Result<Option<(usize, Vec<u8>)>> {
     let key = key(&Numbered::Places.name(SeriesId::NONE, number))?;
     let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
-    for holder in holders {
+    for (place, holder) in holders.iter().enumerate() {
         let mut bytes = Vec::new();
         match holder.get(&key, ByteRange::Full, &mut bytes) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
             Ok(()) if objects.is_whole(&bytes, address) => {
-                return Ok(Some((Arc::clone(holder), bytes)));
+                return Ok(Some((place, bytes)));
             }
             Ok(()) => {}
         }
