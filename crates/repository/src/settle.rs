@@ -86,11 +86,9 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
         let key = key(&name)?;
         for place in &lacking.places {
             match bring(&**place, &key, &bytes) {
-                // Somebody has made the same change there, and was interrupted.
                 Err(error)
                     if error.kind() == ErrorKind::Conflict
-                        && list_in(objects, place, number)?
-                            == list_in(objects, &lacking.holders[holder], number)? => {}
+                        && is_same(objects, [place, &lacking.holders[holder]], number)? => {}
                 brought => brought.context(|| format!("bring {name} to all copies"))?,
             }
         }
@@ -103,11 +101,19 @@ pub fn settle_places(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-fn list_in(objects: &Objects, place: &Arc<dyn Storage>, number: u64) -> Result<Places> {
+/// Whether a place has the same list as another: somebody has made the same change there, and was
+/// interrupted. A list that is damaged there waits to be healed.
+fn is_same(objects: &Objects, places: [&Arc<dyn Storage>; 2], number: u64) -> Result<bool> {
     let name = Numbered::Places.name(SeriesId::NONE, number);
     let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
-    let plain = objects.with_storage(Arc::clone(place)).get(&name, address)?;
-    Places::decode(&plain)
+    let [there, here] = places.map(|place| {
+        let plain = objects.with_storage(Arc::clone(place)).get(&name, address)?;
+        Places::decode(&plain)
+    });
+    match there {
+        Err(error) if is_damage(&error) => Ok(true),
+        there => Ok(there? == here?),
+    }
 }
 
 /// The first of `holders` that has a list of places whole, and its bytes.
