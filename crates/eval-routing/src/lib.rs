@@ -64,8 +64,8 @@ pub struct Options {
     /// Numbers of nodes.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "N")]
     nodes: Vec<usize>,
-    /// Up to 128 nodes, and 65,536 random super-chunks for each of 1,280: takes 16 GiB of memory,
-    /// and goes on where it was interrupted.
+    /// Up to 128 nodes, and 65,536 random super-chunks for each of 1,280. Takes about 20 minutes; a
+    /// run that was interrupted goes on where it was.
     #[arg(long, conflicts_with_all = ["nodes", "super_chunks", "random"])]
     full: bool,
     /// Different super-chunks of 1 MiB for each node.
@@ -140,7 +140,16 @@ pub fn run(options: &Options) -> Result<()> {
     let (same, all) = (Some(Chunking::Units(4)), Way::COMPARED);
     let with_bounds: Vec<Way> =
         all.into_iter().filter(|way| *way != Way::ExtremeBinning).chain([Way::ExactDht]).collect();
-    let same_run = format!("{:?} {} {}", options.nodes, options.super_chunks, options.seed);
+    // Another program may do something else.
+    let program = std::env::current_exe()?.metadata()?;
+    let same_run = format!(
+        "{:?} {} {} {} {:?}",
+        options.nodes,
+        options.super_chunks,
+        options.seed,
+        program.len(),
+        program.modified()?
+    );
     let mut resumed = Resumed::open(&options.out, &same_run)?;
     let outcomes = over_nodes((options, &mut resumed), &options.nodes, &with_bounds, same, false)?;
     let most: Vec<usize> = options.nodes.iter().copied().max().into_iter().collect();

@@ -116,7 +116,8 @@ fn is_same(objects: &Objects, places: [&Arc<dyn Storage>; 2], number: u64) -> Re
     }
 }
 
-/// The first of `holders` that has a list of places whole, and its bytes.
+/// The first of `holders` that has a list of places whole, and its bytes. `None` if none has it.
+/// Fails only if one of them cannot be read and no other has it.
 fn whole_list(
     objects: &Objects,
     holders: &[Arc<dyn Storage>],
@@ -124,18 +125,19 @@ fn whole_list(
 ) -> Result<Option<(usize, Vec<u8>)>> {
     let key = key(&Numbered::Places.name(SeriesId::NONE, number))?;
     let address = Address::new(ObjectKind::Places, SeriesId::NONE, number);
+    let mut failed = None;
     for (place, holder) in holders.iter().enumerate() {
         let mut bytes = Vec::new();
         match holder.get(&key, ByteRange::Full, &mut bytes) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) => failed = Some(error),
             Ok(()) if objects.is_whole(&bytes, address) => {
                 return Ok(Some((place, bytes)));
             }
             Ok(()) => {}
         }
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
 }
 
 /// Creates an object in a place; `Conflict` if another one has its name there.
