@@ -6,6 +6,7 @@ mod diff;
 mod dump;
 mod fill;
 mod find;
+mod linked;
 mod pair;
 mod plan;
 mod restore;

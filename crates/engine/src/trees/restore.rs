@@ -14,6 +14,7 @@ use silt_repository::tree::TreeVolume;
 use silt_tree::{Existing, FileStep, MakeOptions, Maker, OpenFile, PathRules, PresentFile, Report};
 
 use super::fill::{Filling, Job};
+use super::linked::{FileId, file_id};
 use super::selected::{Selected, SelectedWalk};
 use crate::repository::Repository;
 
@@ -204,7 +205,7 @@ struct TreeRestore<'r> {
     batch: Vec<Job>,
     batch_bytes: u64,
     /// For each file with hard links: its first path, and the number of names still to come.
-    linked: HashMap<(u16, u64), (PathNames, u32)>,
+    linked: HashMap<FileId, (PathNames, u32)>,
     path: PathNames,
     total: Option<u64>,
     report: TreeRestoreReport,
@@ -257,8 +258,8 @@ impl TreeRestore<'_> {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.note(&entry);
         let metadata = &entry.metadata;
-        let id = (metadata.file_system, metadata.inode);
         if metadata.links > 1 {
+            let id = file_id(&entry);
             if let Some((first, left)) = self.linked.get_mut(&id) {
                 *left = left.saturating_sub(1);
                 let (first, is_last) = (first.clone(), *left == 0);
