@@ -21,6 +21,7 @@ mod kit;
 mod lying;
 mod memo;
 mod model;
+mod model_trees;
 mod month;
 mod nodes;
 mod operations;
