@@ -6,6 +6,7 @@ mod agents;
 mod archives;
 mod backups;
 mod bad_input;
+mod bad_trees;
 mod browse;
 mod clouds;
 mod commands;
