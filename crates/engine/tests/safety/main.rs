@@ -50,6 +50,7 @@ mod tree_oracle;
 mod tree_places;
 mod tree_races;
 mod tree_sharing;
+mod tree_stress;
 mod trees;
 mod write_only;
 mod writers;
