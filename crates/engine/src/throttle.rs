@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::Metadata;
+use silt_format::tree::{Metadata, Timestamp};
 use silt_format::{Error, Result};
 use silt_repository::env::Env;
 use silt_repository::sync::lock;
@@ -209,6 +209,9 @@ impl TreeSource for Throttled<Box<dyn TreeSource>> {
     fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
         let file = self.inner.open_file(found)?;
         Ok(Box::new(Throttled::new(file).reads(self.read.clone())))
+    }
+    fn born(&self) -> Option<Timestamp> {
+        self.inner.born()
     }
     fn vanished(&self) -> u64 {
         self.inner.vanished()

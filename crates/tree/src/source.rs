@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use silt_format::Result;
-use silt_format::tree::Metadata;
+use silt_format::tree::{Metadata, Timestamp};
 
 use crate::file::OpenFile;
 use crate::mounts::FileSystemTraits;
@@ -24,6 +24,12 @@ pub trait TreeSource: Send {
 
     /// Opens the regular file of the last step. Fails with `NotFound` if it no longer exists.
     fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>>;
+
+    /// Returns when the file of the last step was created, as far as that is known: a file that was
+    /// created at another time is another one, even if it has the same inode number.
+    fn born(&self) -> Option<Timestamp> {
+        None
+    }
 
     /// Returns the number of entries that were removed after their directory was listed and before
     /// they were reached.
@@ -60,6 +66,9 @@ impl TreeSource for Walk {
     }
     fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
         Ok(Box::new(Self::open_file(self, found)?))
+    }
+    fn born(&self) -> Option<Timestamp> {
+        Self::born(self)
     }
     fn vanished(&self) -> u64 {
         Self::vanished(self)

@@ -8,7 +8,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use silt_format::tree::{DeviceNumber, EntryKind, Metadata, Timestamp};
 
-const FIELDS: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
+const FIELDS: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
 /// Does not follow links, and does not trigger automounts.
 const AT_NAME: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
 const MODE_BITS: u16 = 0o7777;
@@ -31,6 +32,8 @@ pub(crate) struct Status {
     pub(crate) mount: u64,
     /// Whether the flag that excludes files from dumps is set.
     pub(crate) is_nodump: bool,
+    /// When it was created, if the file system tells.
+    pub(crate) born: Option<Timestamp>,
 }
 
 impl Status {
@@ -63,6 +66,7 @@ fn status(found: &Statx) -> Result<Status, Errno> {
     let is_device = matches!(kind, EntryKind::CharDevice | EntryKind::BlockDevice);
     let device = (found.stx_dev_major, found.stx_dev_minor);
     let has_mount = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    let has_born = found.stx_mask & StatxFlags::BTIME.bits() != 0;
     let metadata = Metadata {
         kind,
         mode: found.stx_mode & MODE_BITS,
@@ -92,6 +96,7 @@ fn status(found: &Statx) -> Result<Status, Errno> {
             u64::from(device.0) << 32 | u64::from(device.1)
         },
         is_nodump: found.stx_attributes.contains(StatxAttributes::NODUMP),
+        born: has_born.then(|| timestamp(found.stx_btime)),
     })
 }
 

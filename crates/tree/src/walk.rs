@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use silt_format::tree::{EntryKind, Metadata};
+use silt_format::tree::{EntryKind, Metadata, Timestamp};
 use silt_format::{Error, ErrorKind, Result};
 
 use self::complete::{is_gone, note};
@@ -103,6 +103,8 @@ pub struct Walk {
     devices: Vec<((u32, u32), FileSystemTraits)>,
     /// The current file, if it was opened to complete its metadata.
     opened: Option<OpenFile>,
+    /// When the entry of the last step was created.
+    born: Option<Timestamp>,
     threads: usize,
     vanished: u64,
 }
@@ -136,6 +138,7 @@ impl Walk {
             start: None,
             devices: Vec::new(),
             opened: None,
+            born: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX),
             vanished: 0,
         };
@@ -220,6 +223,12 @@ impl Walk {
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         Ok(OpenFile::new(file))
+    }
+
+    /// Returns when the file of the last step was created, if the file system tells. It tells a file
+    /// from an earlier one that had the same inode number.
+    pub fn born(&self) -> Option<Timestamp> {
+        self.born
     }
 
     /// Returns the number of entries that were removed after their directory was listed and before
@@ -329,6 +338,7 @@ impl Walk {
             }
         }
         self.number(&mut status, None)?;
+        self.born = status.born;
         Ok(Some(Step::Entry(Found { name, metadata: status.metadata, problem: None })))
     }
 

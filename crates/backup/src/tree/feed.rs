@@ -54,10 +54,9 @@ pub(crate) struct TreeFeed<'a> {
     seen_bytes: Arc<AtomicU64>,
 }
 
-/// A file with hard links, as its last name was added.
+/// A file with hard links.
 struct Linked {
-    size: u64,
-    modified: Timestamp,
+    born: Option<Timestamp>,
     /// The number of names that are still to come.
     left: u32,
 }
@@ -272,7 +271,7 @@ impl<'a> TreeFeed<'a> {
             if !self.complete(&mut found, old.as_ref()) {
                 return Ok(false);
             }
-            // The name may have been given to another file since, or the file changed.
+            // The name may have been given to another file since.
             if is_link && self.is_link(&found.metadata) {
                 let has_more_names = self.note_name(&found.metadata);
                 let (name, metadata) = (found.name, Box::new(found.metadata));
@@ -338,13 +337,11 @@ impl<'a> TreeFeed<'a> {
         Ok(false)
     }
 
-    /// Returns whether the file came before under another name. A file that has changed since did
-    /// not, nor did a new one: file systems give the inode numbers of removed files again.
+    /// Returns whether the file of the last step came before under another name. File systems give
+    /// the inode numbers of removed files again, so it must have been created at the same time.
     fn is_link(&self, metadata: &Metadata) -> bool {
-        self.links.get(&number(metadata)).is_some_and(|linked| {
-            metadata.links > 1
-                && (linked.size, linked.modified) == (metadata.size, metadata.modified)
-        })
+        let linked = self.links.get(&number(metadata));
+        linked.is_some_and(|linked| linked.born == self.walk.born())
     }
 
     /// Notes a name of a file as it is added. Returns whether further names may come.
@@ -354,8 +351,7 @@ impl<'a> TreeFeed<'a> {
         if left == 0 {
             self.links.remove(&number(metadata));
         } else {
-            let linked = Linked { size: metadata.size, modified: metadata.modified, left };
-            self.links.insert(number(metadata), linked);
+            self.links.insert(number(metadata), Linked { born: self.walk.born(), left });
         }
         left > 0
     }

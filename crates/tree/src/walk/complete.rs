@@ -40,6 +40,7 @@ impl Walk {
             return Err(replaced());
         }
         let file_system = found.metadata.file_system;
+        self.born = status.born;
         found.metadata = status.metadata;
         found.metadata.file_system = file_system;
         read_xattrs(found, Subject::Open(file.as_fd()))?;
