@@ -65,7 +65,7 @@ fn versions_of_a_tree_come_back() {
     let repository = kit::init(Arc::new(MemoryStorage::new()), &World::new(1)).unwrap();
     let made = versions.iter().map(|version| {
         let from = version.join("");
-        let args = ["-aHAXS", "--delete"].map(OsStr::new);
+        let args = ["-aHAX", "--delete"].map(OsStr::new);
         tool("rsync", &[&args[..], &[from.as_ref(), root.as_ref()]].concat(), &root);
         backup(&repository, &root).snapshot
     });
