@@ -95,6 +95,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
                                       # or password-command = \"pass show silt\"
   memory = 128                        # as the options of these names; see `silt help options`
   jobs = 4
+  compression = \"better\"              # of backups; see `silt backup --help`
   limit-read = 200
   limit-write = 100
   wait = \"10m\"

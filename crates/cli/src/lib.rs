@@ -7,6 +7,7 @@
 
 mod agent;
 mod completion;
+mod compression;
 mod config;
 mod copies;
 mod deletion;
@@ -32,6 +33,7 @@ pub use agent::{
     ClusterStatus,
 };
 pub use completion::{Complete, Manual};
+pub use compression::level as compression_level;
 pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{

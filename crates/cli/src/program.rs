@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::agent::{Agent, Cluster};
 use crate::completion::{Complete, Manual};
+use crate::compression;
 use crate::config::ConfigCommand;
 use crate::copies::Copies;
 use crate::deletion::{Delete, Forget, Optimize, Policy, Reclaim, SomeSnapshots, Sweep, Undelete};
@@ -398,8 +399,9 @@ profiles, if the password is in a file or a variable.")]
 
 #[derive(Args)]
 pub struct Init {
-    /// zstd level of stored data, -7 to 19.
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_name = "LEVEL")]
+    /// How much to compress: fastest, fast, default, better, best, or a zstd level from -7 to 19.
+    #[arg(long, default_value = "default", allow_negative_numbers = true, value_name = "LEVEL",
+        value_parser = compression::level)]
     pub compression: i32,
     /// How volumes are cut into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, default_value = "fixed:4096", value_name = "HOW")]
@@ -466,6 +468,11 @@ pub struct Backup {
     /// How to cut this snapshot's volumes into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, value_name = "HOW")]
     pub chunking: Option<String>,
+    /// How much to compress what this backup stores: fastest, fast, default, better, best, or a
+    /// zstd level from -7 to 19. By default as the profile or the repository says.
+    #[arg(long, allow_negative_numbers = true, value_name = "LEVEL",
+        value_parser = compression::level)]
+    pub compression: Option<i32>,
     /// Back up images that another program has open for writing.
     #[arg(long)]
     pub allow_in_use: bool,

@@ -242,7 +242,10 @@ impl Read for CommandOutput {
 
 /// Opens the repository to back up to.
 pub fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
-    let repository = session.open(Traffic::Backup, args.dry_run)?;
+    let mut repository = session.open(Traffic::Backup, args.dry_run)?;
+    if let Some(level) = args.compression.or(session.chosen.profile.compression) {
+        repository.config.zstd_level = level;
+    }
     if args.forget {
         forget::require_right(&repository)?;
     }
