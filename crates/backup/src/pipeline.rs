@@ -303,15 +303,15 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Returns the number of entries of a tree that were left out by rules, and the number of those
-    /// that were removed before the walk reached them.
-    pub(crate) fn left_out(&self) -> (u64, u64) {
+    /// Returns the number of entries of a tree that were left out by rules, of those that were
+    /// removed before the walk reached them, and of those that it could not reach.
+    pub(crate) fn left_out(&self) -> (u64, u64, u64) {
         match &self.scanned {
             Some(Scan::Tree(tree)) => {
                 let feed = &lock(&tree.feed).0;
-                (feed.excluded, feed.vanished())
+                (feed.excluded, feed.vanished(), feed.failed)
             }
-            _ => (0, 0),
+            _ => (0, 0, 0),
         }
     }
 

@@ -74,6 +74,7 @@ pub enum Command {
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
+  find /srv -newer stamp -print0 | silt backup srv /srv --files-from-raw -
   silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
   silt backup web1 --due-since '2026-11-20 01:00'
   silt backup --fleet fleet.toml --spool --rounds 4

@@ -12,6 +12,14 @@ pub const FILE_TREES: &str = "File trees";
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TreeArgs {
+    /// Back up only the files and directories listed in this file, one path per line, or on
+    /// standard input if it is `-`; with all that is below them. Paths are relative to the
+    /// directory that is backed up, or absolute. Lines that begin with `#` are ignored.
+    #[arg(long, value_name = "FILE", help_heading = FILE_TREES)]
+    pub files_from: Vec<PathBuf>,
+    /// Like --files-from, but each path ends with a zero byte, as `find -print0` writes them.
+    #[arg(long, visible_alias = "files-from0", value_name = "FILE", help_heading = FILE_TREES)]
+    pub files_from_raw: Vec<PathBuf>,
     /// Leave out entries that match this pattern (gitignore); may be given several times. A pattern
     /// with a slash starts at the directory that is backed up. `!` includes entries again.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]

@@ -14,6 +14,7 @@ mod attributes;
 mod descent;
 mod file;
 mod kind;
+mod listed;
 mod make;
 mod mounts;
 mod names;
@@ -29,6 +30,7 @@ mod walk;
 pub use archive::{ArchiveEntry, TarWriter, ZipWriter};
 pub use file::OpenFile;
 pub use kind::{MAGIC_BYTES, kind_of};
+pub use listed::PathList;
 pub use make::{
     Existing, FAILURES_MAX, Failure, FileStep, MakeOptions, Maker, Missing, NewFile, OwnerChoice,
     PresentFile, Report, XattrChoice,

@@ -1,7 +1,10 @@
 //! Which entries a walk leaves out.
 
+use std::sync::Arc;
+
 use silt_format::{Error, Result};
 
+use crate::listed::PathList;
 use crate::names::is_name;
 use crate::patterns::{Matcher, Patterns};
 
@@ -68,6 +71,9 @@ pub struct Rules {
     pub nodump: bool,
     /// Leaves out files on other mounts than the root, and the content of mounted directories.
     pub one_file_system: bool,
+    /// Takes only these paths, what is below them, and the directories above them. Each path that
+    /// does not exist becomes a [`Step::Failed`](crate::Step::Failed).
+    pub only: Option<Arc<PathList>>,
 }
 
 impl Rules {

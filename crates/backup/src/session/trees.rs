@@ -60,7 +60,7 @@ impl BackupSession<'_> {
         let mut assembly = Assembly::new(NewMap::new(&old));
         let workers = self.context.workers(self.budget.workers(tree_jobs(self.options.jobs)));
         let objects = Arc::clone(&self.repository.objects);
-        let (excluded, vanished) = {
+        let (excluded, vanished, failed) = {
             let pipeline = Pipeline::of_tree(
                 (feed, &old, cutter),
                 &scanner,
@@ -91,6 +91,7 @@ impl BackupSession<'_> {
         let Assembly { map, root, mut counts, kinds, users, groups, .. } = assembly;
         let root = root.ok_or_else(|| Error::invalid("the walk of a tree did not end"))?;
         (counts.excluded, counts.vanished) = (excluded, vanished);
+        counts.unreadable += failed;
         let (map, bytes, sparse_segments) = map.finish(&old, &mut self.packs)?;
         let (mut users, mut groups) = (owners.users(&users), owners.groups(&groups));
         users.truncate(NAMES_MAX);

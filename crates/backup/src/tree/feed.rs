@@ -46,6 +46,8 @@ pub(crate) struct TreeFeed<'a> {
     /// that are still to come.
     links: HashMap<(u16, u64), u32>,
     pub(crate) excluded: u64,
+    /// Entries whose status could not be read, and listed ones that do not exist.
+    pub(crate) failed: u64,
     ended: bool,
     warnings: Vec<Warning>,
     /// Bytes of files that were read or reused, for progress.
@@ -73,6 +75,7 @@ impl<'a> TreeFeed<'a> {
             reading: None,
             links: HashMap::new(),
             excluded: 0,
+            failed: 0,
             ended: false,
             warnings: Vec::new(),
             seen_bytes: Arc::default(),
@@ -164,7 +167,10 @@ impl<'a> TreeFeed<'a> {
                 self.claim.events.push(TreeEvent::Leave);
             }
             Step::Excluded(..) => self.excluded += 1,
-            Step::Failed(_, error) => self.warnings.push(problem(&error)),
+            Step::Failed(_, error) => {
+                self.failed += 1;
+                self.warnings.push(problem(&error));
+            }
         }
         Ok(false)
     }

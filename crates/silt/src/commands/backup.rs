@@ -80,13 +80,16 @@ fn run_one(
     let volumes: Vec<VolumeArg<'_>> =
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
     let changed = changed_args(&args.changed, &volumes)?;
-    if volumes.iter().filter(|volume| volume.is_stdin()).count() > 1 {
-        return Err(Failure::Usage("only one volume can come from standard input".to_owned()));
+    let from_stdin = volumes.iter().filter(|volume| volume.is_stdin()).count();
+    if from_stdin + args.tree.lists().filter(|list| is_stdin(list)).count() > 1 {
+        let message = "only one volume or list can come from standard input".to_owned();
+        return Err(Failure::Usage(message));
     }
     if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
-    let tree_options = trees::options(&args.tree)?;
+    let roots: Vec<_> = volumes.iter().map(|it| it.path).filter(|it| trees::is_tree(it)).collect();
+    let tree_options = args.tree.options(&roots)?;
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;

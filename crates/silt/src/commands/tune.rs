@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use silt_format::{Chunking, Error};
 use siltstone::{FileChunking, TuneMeasure, TuneOptions, TuneReport, TunedKind, tune};
 
-use super::{Failure, Session, trees};
+use super::{Failure, Session};
 use crate::cli::Tune;
 use crate::{output, snapshot_name};
 
@@ -15,7 +15,7 @@ pub fn run(session: &Session<'_>, args: &Tune) -> Result<u8, Failure> {
         store(session, series, None)?;
         return Ok(0);
     }
-    let rules = trees::options(&args.tree)?.rules;
+    let rules = args.tree.options(&[&args.path])?.rules;
     let options = TuneOptions { rules, bytes_max: snapshot_name::parse_bytes(&args.limit)? };
     let report = tune(&session.context, &args.path, &options)?;
     session.reporter.finish();

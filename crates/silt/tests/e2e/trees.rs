@@ -1,11 +1,13 @@
 //! Directories as volumes.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::kit::{Place, can, tool};
+use crate::kit::{Place, Run, can, finish, tool};
 
 /// A tree with something of everything that a user without rights can make.
 fn tree(place: &Place) -> String {
@@ -257,4 +259,74 @@ fn the_size_of_a_tree_is_that_of_its_files() {
     let listed = place.silt(&["ls", "small@latest"]).exits(0).out;
     let row: Vec<_> = listed.lines().nth(1).unwrap().split_whitespace().take(3).collect();
     assert_eq!(row, ["small", "5", "B"], "{listed}");
+}
+
+/// Runs a command with this standard input.
+fn with_input(place: &Place, args: &[&str], input: &[u8]) -> Run {
+    let mut command = place.command();
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that refuses its arguments reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    finish(child)
+}
+
+#[test]
+fn only_listed_files_are_backed_up() {
+    let place = Place::new();
+    let home = tree(&place);
+    let names = |snapshot: &str| place.silt(&["ls", snapshot, "-R"]).exits(0).printed();
+    let list = format!("# what matters\nalice/notes.txt\n{home}/bob\n\n");
+    place.write("list", list.as_bytes());
+    let backup = ["backup", "home", &home, "--files-from", "list", "--exclude", "friend"];
+    place.silt(&backup).exits(0);
+    let expected = "alice\nalice/notes.txt\nbob\nbob/a:b\\u{a}c\nbob/notes\n";
+    assert_eq!(names("home@latest:/"), expected);
+    let parent = place.silt(&["ls", "home@latest:/", "--json"]).exits(0).messages();
+    assert_eq!((&parent[1]["name"], &parent[1]["mode"]), (&"bob".into(), &"0750".into()));
+    // The record names the list, and --all reads it again.
+    place.write("list", b"alice\n");
+    place.silt(&["backup", "--all"]).exits(0);
+    assert!(names("home@latest:/").contains("alice/mail/inbox"));
+
+    // Names may contain anything; what is missing is named and counted.
+    let backup = ["backup", "raw", &home, "--files-from-raw", "-", "--json"];
+    let run = with_input(&place, &backup, b"bob/a:b\nc\0alice/nothing\0gone/x\0gone/y").exits(3);
+    let warned: Vec<_> = run.messages().into_iter().map(|it| it["message"].to_string()).collect();
+    for missing in ["alice/nothing", "gone/x", "gone/y"] {
+        assert!(
+            warned.iter().any(|it| it.contains(missing) && it.contains("is listed")),
+            "{warned:?}"
+        );
+    }
+    assert_eq!(run.summary()["unreadable_entries"], 3);
+    assert_eq!(names("raw@latest:/"), "alice\nbob\nbob/a:b\\u{a}c\n");
+    // A list that is gone afterwards makes no record.
+    assert!(!place.silt(&["backup", "--all"]).exits(0).printed().contains("raw"));
+    let fleet = format!(
+        "[series.f]\nvolumes = {{ files = {home:?} }}\ntree = {{ files-from = [\"list\"] }}\n"
+    );
+    place.write("fleet.toml", fleet.as_bytes());
+    place.silt(&["backup", "--fleet", "fleet.toml"]).exits(0);
+    assert!(!names("f@latest:/").contains("bob"));
+}
+
+#[test]
+fn lists_that_fit_no_directory_are_refused() {
+    let place = Place::new();
+    let home = tree(&place);
+    let image = place.write("vm.raw", &crate::kit::disk(1, 1));
+    let refuses = |volumes: &[&str], list: &str, why: &str| {
+        let args = [&["backup", "x"], volumes, &["--files-from", "-"]].concat();
+        with_input(&place, &args, list.as_bytes()).exits(2).says(why);
+    };
+    // What makes the list has failed.
+    refuses(&[&home], "# none\n", "nothing would be backed up");
+    refuses(&[&home], "/etc/passwd\n", "in none of the directories");
+    refuses(&[&home], "../etc/passwd\n", "contains '..'");
+    refuses(&[&home, "/etc"], "alice\n", "list absolute paths");
+    refuses(&[&image], "alice\n", "for directories");
+    refuses(&[&home, "-"], "alice\n", "only one volume or list");
+    place.silt(&["backup", "x", &home, "--files-from", "none"]).exits(1).says("open the list none");
+    place.silt(&["snapshots"]).exits(0).says("No snapshots yet");
 }

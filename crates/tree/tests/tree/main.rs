@@ -4,6 +4,7 @@
 
 mod archive;
 mod kit;
+mod lists;
 mod make;
 mod patterns;
 mod races;

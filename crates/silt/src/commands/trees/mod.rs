@@ -11,8 +11,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use silt_format::tree::{FileKind, KindCounts};
 use silt_format::{Error, ErrorKind, Volume, VolumeKind};
-use silt_tree::{Marker, Rules, Trust};
-use siltstone::{Found, FoundVolume, TreeOptions};
+use siltstone::{Found, FoundVolume};
 
 pub use compare::compare;
 pub use dump::dump;
@@ -21,37 +20,7 @@ pub use list::{cat, ls};
 pub use restore::{failures_json, restore};
 
 use super::Failure;
-use crate::cli::TreeArgs;
-use crate::{output, snapshot_name};
-
-/// How trees are backed up, as the command line says.
-pub fn options(args: &TreeArgs) -> Result<TreeOptions, Failure> {
-    let mut rules = Rules::default();
-    let usage = |error: Error| Failure::Usage(error.to_string());
-    for pattern in &args.exclude {
-        rules.exclude(pattern, false).map_err(usage)?;
-    }
-    for pattern in &args.iexclude {
-        rules.exclude(pattern, true).map_err(usage)?;
-    }
-    for path in &args.exclude_file {
-        let shown = path.display();
-        let text = std::fs::read(path)
-            .map_err(|error| Error::io(format!("read the patterns of {shown}"), error))?;
-        let named = |error: Error| Failure::Usage(format!("{shown}: {error}"));
-        rules.exclude_lines(&text, false).map_err(named)?;
-    }
-    for text in &args.exclude_if_present {
-        rules.markers.push(Marker::parse(text).map_err(usage)?);
-    }
-    rules.caches = args.exclude_caches;
-    let largest = args.exclude_larger_than.as_deref();
-    rules.larger_than = largest.map(snapshot_name::parse_bytes).transpose()?;
-    rules.nodump = args.exclude_nodump;
-    rules.one_file_system = args.one_file_system;
-    let trust = Trust { ignore_inode: args.ignore_inode, ignore_changed: args.ignore_ctime };
-    Ok(TreeOptions { rules, trust, reread: args.reread })
-}
+use crate::output;
 
 /// Prints how much a tree has of each kind of files.
 pub fn print_kinds(volume: &Volume) {

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use silt_source::nbd::Uri;
-
-use super::Failure;
+use silt_terminal::failure::Failure;
 
 /// The name of a volume that has neither a name nor a file name.
 const STANDARD_INPUT: &str = "stdin";

@@ -7,20 +7,31 @@ use crate::output;
 
 /// A file to show.
 pub struct Listed<'a> {
+    /// The name, or the path that is shown in its place.
     pub name: &'a [u8],
+    /// Its type.
     pub kind: EntryKind,
+    /// The twelve bits of the mode.
     pub mode: u16,
+    /// The inode number.
     pub inode: u64,
+    /// The number of names that it has.
     pub links: u32,
+    /// The number of its owner.
     pub uid: u32,
+    /// The number of its group.
     pub gid: u32,
-    /// The names of owner and group, where they are known.
+    /// The name of its owner, where it is known.
     pub user: Option<String>,
+    /// The name of its group, where it is known.
     pub group: Option<String>,
+    /// The size of a file.
     pub bytes: u64,
+    /// When its content was changed, in nanoseconds since 1970.
     pub modified_ns: i64,
+    /// When it was read, where that is known.
     pub accessed_ns: Option<i64>,
-    /// Of a symbolic link.
+    /// Where a symbolic link leads.
     pub target: Option<&'a [u8]>,
 }
 
@@ -30,6 +41,7 @@ pub const HEADER: [&str; 7] = ["MODE", "LINKS", "OWNER", "GROUP", "SIZE", "MODIF
 pub const RIGHT: [usize; 2] = [1, 4];
 
 impl Listed<'_> {
+    /// The cells of a row, under [`HEADER`].
     pub fn row(&self) -> Vec<String> {
         let mut shown = String::from_utf8_lossy(self.name).into_owned();
         if let Some(target) = self.target {
@@ -47,6 +59,7 @@ impl Listed<'_> {
         ]
     }
 
+    /// The fields of a JSON message.
     pub fn json(&self) -> Value {
         let mut value = json!({
             "name": String::from_utf8_lossy(self.name),
