@@ -552,7 +552,7 @@ pub struct OneSnapshot {
 #[derive(Args)]
 pub struct Restore {
     /// SNAPSHOT or SNAPSHOT:VOLUME; for a part of a file tree also SNAPSHOT:[VOLUME]/PATH.
-    pub snapshot: String,
+    pub snapshot: OsString,
     /// A file, a block device, - for standard output, or a folder for one file per volume. For a
     /// file tree: the folder for its files.
     pub target: PathBuf,
@@ -609,9 +609,9 @@ pub struct Check {
 #[derive(Args)]
 pub struct Diff {
     /// The older snapshot: SNAPSHOT, SNAPSHOT:VOLUME, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH.
-    pub old: String,
+    pub old: OsString,
     /// The newer snapshot.
-    pub new: String,
+    pub new: OsString,
 }
 
 #[derive(Subcommand)]

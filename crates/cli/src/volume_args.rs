@@ -108,6 +108,23 @@ fn split_name(text: &OsStr) -> Option<(&str, &OsStr)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathText(pub PathBuf);
 
+/// A pattern for paths, in a text file in the same form, or on the command line.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct PatternText(PathText);
+
+impl From<OsString> for PatternText {
+    fn from(pattern: OsString) -> Self {
+        Self(PathText(pattern.into()))
+    }
+}
+
+impl AsRef<[u8]> for PatternText {
+    fn as_ref(&self) -> &[u8] {
+        self.0.0.as_os_str().as_bytes()
+    }
+}
+
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum Written {

@@ -62,7 +62,6 @@ impl Listed<'_> {
     /// The fields of a JSON message.
     pub fn json(&self) -> Value {
         let mut value = json!({
-            "name": String::from_utf8_lossy(self.name),
             "type": kind_name(self.kind),
             "mode": format!("{:04o}", self.mode),
             "inode": self.inode,
@@ -75,8 +74,9 @@ impl Listed<'_> {
         if let Some(accessed) = self.accessed_ns {
             value["accessed"] = output::rfc3339(accessed).into();
         }
-        if let Some(digits) = hex(self.name) {
-            value["name_hex"] = digits.into();
+        set_bytes(&mut value, "name", self.name);
+        if let Some(target) = self.target {
+            set_bytes(&mut value, "target", target);
         }
         if let Some(target) = self.target {
             value["target"] = String::from_utf8_lossy(target).into();
@@ -114,6 +114,14 @@ impl Listed<'_> {
             });
         }
         text
+    }
+}
+
+/// Sets a field to a name, and a field of its bytes in hexadecimal digits if it is not UTF-8.
+pub fn set_bytes(value: &mut Value, key: &str, name: &[u8]) {
+    value[key] = String::from_utf8_lossy(name).into();
+    if let Some(digits) = hex(name) {
+        value[format!("{key}_hex")] = digits.into();
     }
 }
 

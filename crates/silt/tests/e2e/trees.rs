@@ -1,7 +1,9 @@
 //! Directories as volumes.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Stdio;
 
@@ -329,4 +331,47 @@ fn lists_that_fit_no_directory_are_refused() {
     refuses(&[&home, "-"], "alice\n", "only one volume or list");
     place.silt(&["backup", "x", &home, "--files-from", "none"]).exits(1).says("open the list none");
     place.silt(&["snapshots"]).exits(0).says("No snapshots yet");
+}
+
+/// An argument of any bytes.
+fn raw(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+#[test]
+fn paths_and_patterns_may_be_any_bytes() {
+    let place = Place::new();
+    let root = place.path("home");
+    let folder = root.join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(OsStr::from_bytes(b"\xff.txt")), b"bytes\n").unwrap();
+    fs::write(folder.join(OsStr::from_bytes(b"\xfe.txt")), b"others").unwrap();
+    let silt = |args: &[&[u8]]| Run::of(place.command().args(args.iter().map(|it| raw(it))));
+    let home = root.to_str().unwrap().as_bytes();
+    silt(&[b"backup", b"home", home, b"--exclude", b"\xfe.*"]).exits(0);
+    let listed = silt(&[b"ls", b"home@latest:/caf\xe9", b"--json"]).exits(0).messages();
+    let names: Vec<_> = listed.iter().map(|file| file["name_hex"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ff2e747874"], "the other one is left out");
+    // The record holds the pattern, too.
+    silt(&[b"backup", b"--all"]).exits(0);
+    assert_eq!(silt(&[b"ls", b"home@latest:/caf\xe9"]).exits(0).out.lines().count(), 1);
+    assert_eq!(silt(&[b"cat", b"home@latest:home/caf\xe9/\xff.txt"]).exits(0).out, "bytes\n");
+    silt(&[b"cat", b"home@latest:/caf\xe8"]).exits(1).says("there is no");
+    silt(&[b"ls", b"h\xe9@latest:/x"]).exits(2).says("not UTF-8");
+    let found = silt(&[b"find", b"home@latest:/caf\xe9", b"--name", b"\xff*"]).exits(0).out;
+    assert_eq!(found.lines().count(), 1);
+    silt(&[b"find", b"home", b"--iname", b"\xfe*"]).exits(0);
+    let versions = silt(&[b"versions", b"home:/caf\xe9/\xff.txt", b"--json"]).exits(0).messages();
+    assert_eq!(versions[0]["snapshots"], 2);
+    silt(&[b"diff", b"home@latest:/caf\xe9", b"home@latest:/caf\xe9"]).exits(0).says("0 added");
+    let dumped = silt(&[b"dump", b"home@latest:/caf\xe9", b"-o", b"x.tar", b"--json"]).exits(0);
+    assert_eq!(dumped.summary()["path_hex"], "2f636166e9");
+    let restore =
+        [&b"restore"[..], b"home@latest:/caf\xe9", b"out", b"--include", b"[\xfe-\xff].txt"];
+    let restored = silt(&[&restore[..], &[b"--json"]].concat()).exits(0).summary();
+    assert_eq!(restored["path_hex"], "2f636166e9");
+    let copy = place.path("out").join(OsStr::from_bytes(b"\xff.txt"));
+    assert_eq!(fs::read(copy).unwrap(), b"bytes\n");
+    silt(&[b"restore", b"home@latest:/", b"none", b"--exclude", b"caf\xe9"]).exits(0);
+    assert_eq!(fs::read_dir(place.path("none")).unwrap().count(), 0);
 }

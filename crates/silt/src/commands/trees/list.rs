@@ -25,7 +25,7 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
     let of = tree(&found, named.volume.as_deref())?;
     let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
     let path = named.path.unwrap_or_default();
-    let entry = volume.find(path.as_bytes())?;
+    let entry = volume.find(&path)?;
     let mut lister = Lister { session, args, volume: &volume, rows: Rows::new() };
     if entry.metadata.kind == EntryKind::Directory {
         lister.directory(&entry)?;
@@ -155,17 +155,19 @@ pub fn cat(session: &Session<'_>, args: &Cat) -> Result<u8, Failure> {
     for text in &args.files {
         let named = snapshot_name::parse_with_path(text)?;
         let Some(path) = named.path else {
-            let message = format!("'{text}' does not name a file; use SNAPSHOT:/PATH");
+            let shown = text.display();
+            let message = format!("'{shown}' does not name a file; use SNAPSHOT:/PATH");
             return Err(Failure::Usage(message));
         };
         let found = repository.find(&named.selector)?;
         warn_of_future(session, &found);
         let of = tree(&found, named.volume.as_deref())?;
         let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
-        let entry = volume.find(path.as_bytes())?;
+        let entry = volume.find(&path)?;
         if entry.metadata.kind != EntryKind::File {
             let kind = listing::kind_name(entry.metadata.kind);
-            let message = format!("'{path}' is a {kind}, not a regular file");
+            let shown = String::from_utf8_lossy(&path);
+            let message = format!("'{shown}' is a {kind}, not a regular file");
             return Err(Error::new(ErrorKind::Invalid, message).into());
         }
         copy(&volume, &entry)?;
