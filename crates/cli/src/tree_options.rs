@@ -14,8 +14,9 @@ use crate::trees::TreeArgs;
 use crate::volume_args::is_stdin;
 
 impl TreeArgs {
-    /// The options for the backup of these directories. Reads the files that the options name.
-    pub fn options(&self, roots: &[&Path]) -> Result<TreeOptions, Failure> {
+    /// The options for the backup of these directories. Reads the files that the options name. A
+    /// dry run reports what is left out.
+    pub fn options(&self, roots: &[&Path], dry_run: bool) -> Result<TreeOptions, Failure> {
         let mut rules = Rules::default();
         let usage = |error: Error| Failure::Usage(error.to_string());
         for pattern in &self.exclude {
@@ -41,7 +42,7 @@ impl TreeArgs {
         rules.one_file_system = self.one_file_system;
         rules.only = self.listed(roots)?;
         let trust = Trust { ignore_inode: self.ignore_inode, ignore_changed: self.ignore_ctime };
-        Ok(TreeOptions { rules, trust, reread: self.reread })
+        Ok(TreeOptions { rules, trust, reread: self.reread, name_left_out: dry_run })
     }
 
     /// All files with lists of paths.

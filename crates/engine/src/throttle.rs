@@ -216,6 +216,9 @@ impl TreeSource for Throttled<Box<dyn TreeSource>> {
     fn traits(&self, file_system: u16) -> FileSystemTraits {
         self.inner.traits(file_system)
     }
+    fn directory_path(&self) -> Vec<u8> {
+        self.inner.directory_path()
+    }
     fn owners(&self) -> Owners {
         self.inner.owners()
     }

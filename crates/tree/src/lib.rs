@@ -18,6 +18,7 @@ mod listed;
 mod make;
 mod mounts;
 mod names;
+mod notices;
 mod owners;
 mod path_rules;
 mod patterns;
@@ -36,6 +37,7 @@ pub use make::{
     PresentFile, Report, XattrChoice,
 };
 pub use mounts::{FileSystemTraits, file_system_traits};
+pub use notices::{LeftOut, Omission, Unreliable};
 pub use owners::{OwnerMap, Owners};
 pub use path_rules::{Choice, PathMatcher, PathRules};
 pub use patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};

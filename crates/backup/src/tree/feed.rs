@@ -19,6 +19,7 @@ use super::known::{
 use super::map::OldSegments;
 use super::options::TreeOptions;
 use super::reading::{Before, Next, Reading, has_changed, update};
+use super::told::Told;
 
 /// Files of at least this size get segments of their own.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -49,6 +50,7 @@ pub(crate) struct TreeFeed<'a> {
     /// Entries whose status could not be read, and listed ones that do not exist.
     pub(crate) failed: u64,
     ended: bool,
+    told: Told,
     warnings: Vec<Warning>,
     /// Bytes of files that were read or reused, for progress.
     seen_bytes: Arc<AtomicU64>,
@@ -77,6 +79,7 @@ impl<'a> TreeFeed<'a> {
             excluded: 0,
             failed: 0,
             ended: false,
+            told: Told::default(),
             warnings: Vec::new(),
             seen_bytes: Arc::default(),
         }
@@ -166,7 +169,10 @@ impl<'a> TreeFeed<'a> {
                 self.known.leave();
                 self.claim.events.push(TreeEvent::Leave);
             }
-            Step::Excluded(..) => self.excluded += 1,
+            Step::Excluded(name, reason) => {
+                self.excluded += 1;
+                Told::left_out(&self.context, self.options, &*self.walk, (&name, reason));
+            }
             Step::Failed(_, error) => {
                 self.failed += 1;
                 self.warnings.push(problem(&error));
@@ -183,6 +189,8 @@ impl<'a> TreeFeed<'a> {
     }
 
     fn enter(&mut self, mut found: Found) -> Result<()> {
+        let file_system = found.metadata.file_system;
+        self.told.directory(&self.context, self.options, &*self.walk, file_system);
         let old = self.known.enter(&found.name, &found.metadata)?;
         let looked = self.now();
         self.complete(&mut found, old.as_ref());

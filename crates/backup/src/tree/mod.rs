@@ -15,6 +15,7 @@ mod map;
 mod moved;
 mod options;
 mod reading;
+mod told;
 
 pub use options::TreeOptions;
 

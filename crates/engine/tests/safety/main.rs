@@ -45,6 +45,7 @@ mod tree_hosts;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;
+mod tree_notices;
 mod tree_oracle;
 mod tree_places;
 mod tree_sharing;

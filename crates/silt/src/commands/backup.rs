@@ -89,7 +89,7 @@ fn run_one(
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
     let roots: Vec<_> = volumes.iter().map(|it| it.path).filter(|it| trees::is_tree(it)).collect();
-    let tree_options = args.tree.options(&roots)?;
+    let tree_options = args.tree.options(&roots, args.dry_run)?;
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;

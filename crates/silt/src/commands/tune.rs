@@ -15,7 +15,7 @@ pub fn run(session: &Session<'_>, args: &Tune) -> Result<u8, Failure> {
         store(session, series, None)?;
         return Ok(0);
     }
-    let rules = args.tree.options(&[&args.path])?.rules;
+    let rules = args.tree.options(&[&args.path], false)?.rules;
     let options = TuneOptions { rules, bytes_max: snapshot_name::parse_bytes(&args.limit)? };
     let report = tune(&session.context, &args.path, &options)?;
     session.reporter.finish();

@@ -375,3 +375,41 @@ fn paths_and_patterns_may_be_any_bytes() {
     silt(&[b"restore", b"home@latest:/", b"none", b"--exclude", b"caf\xe9"]).exits(0);
     assert_eq!(fs::read_dir(place.path("none")).unwrap().count(), 0);
 }
+
+#[test]
+fn a_dry_run_lists_what_is_left_out_and_why() {
+    let place = Place::new();
+    let home = tree(&place);
+    fs::write(place.path("home/bob/.nobackup"), b"").unwrap();
+    let backup = ["backup", "home", &home, "--exclude", "*.tmp", "--exclude-caches"];
+    let more = ["--exclude-if-present", ".nobackup", "--exclude-larger-than", "1MiB"];
+    let backup = [&backup[..], &more].concat();
+    let run = place.silt(&[&backup[..], &["--dry-run"]].concat()).exits(0);
+    let told: Vec<_> = run.out.lines().filter(|it| it.starts_with("Would leave out")).collect();
+    let expected = [
+        ("alice/draft.tmp'", "it matches '*.tmp'"),
+        ("alice/mail/inbox'", "it is larger than 1.0 MiB"),
+        ("bob'", "it has '.nobackup'"),
+        ("cache'", "CACHEDIR.TAG marks it as a cache"),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (line, (path, why)) in told.iter().zip(expected) {
+        assert!(line.contains(path) && line.ends_with(why), "{line}");
+    }
+    let run = place.silt(&[&backup[..], &["--dry-run", "--json"]].concat()).exits(0);
+    let messages = run.messages();
+    let left_out: Vec<_> = messages.iter().filter(|it| it["message_type"] == "left_out").collect();
+    let of = |key: &str| left_out.iter().map(|it| it[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("reason"), ["pattern", "size", "marker", "cache"]);
+    assert_eq!(of("content_only"), [false, false, true, true]);
+    assert_eq!(
+        (&left_out[0]["pattern"], &left_out[2]["marker"]),
+        (&"*.tmp".into(), &".nobackup".into())
+    );
+    assert_eq!(left_out[0]["path"], format!("{home}/alice/draft.tmp"));
+    assert_eq!(run.summary()["volumes"][0]["entries"]["left_out"], 4);
+    // A real backup only counts them.
+    let run = place.silt(&backup).exits(0);
+    assert!(!run.out.contains("Would"), "{}", run.out);
+    run.says("4 left out");
+}

@@ -162,7 +162,8 @@ impl Rounds<'_> {
     ) -> Result<BackupReport, Error> {
         let paths = series.volumes.values().map(|PathText(path)| path.as_path());
         let roots: Vec<_> = paths.filter(|path| trees::is_tree(path)).collect();
-        let tree_options = series.tree.as_ref().unwrap_or(&self.args.tree).options(&roots);
+        let tree_options =
+            series.tree.as_ref().unwrap_or(&self.args.tree).options(&roots, self.args.dry_run);
         let tree_options = tree_options.map_err(|failure| Error::invalid(failure.to_string()))?;
         let options = BackupOptions { taken, ..self.options.clone() };
         let mut backup = self.repository.backup(name, options)?;
