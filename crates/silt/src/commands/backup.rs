@@ -389,16 +389,7 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     let print_trees = || {
         for volume in &snapshot.volumes {
             let Some(tree) = volume.tree() else { continue };
-            let (counts, below) = (tree.counts, tree.root.subtree.as_ref());
-            print(&format!(
-                "  '{}': {}, {}, {}, {}; {} left out",
-                volume.name,
-                output::count(counts.files, "file"),
-                output::count(counts.directories, "directory"),
-                output::count(counts.others, "other"),
-                output::bytes(below.map_or(0, |below| below.bytes_below)),
-                counts.excluded
-            ));
+            print(&format!("  '{}': {}", volume.name, trees::counts_text(tree)));
         }
     };
     let levels = snapshot.levels();

@@ -523,6 +523,7 @@ fn volume_json(volume: &Volume) -> Value {
         "stored_bytes": volume.stored_bytes,
         "levels": levels_json(&volume.levels),
         "kinds": trees::kinds_json(volume),
+        "entries": trees::counts_json(volume),
         "unreadable": spans(&volume.unreadable),
     })
 }

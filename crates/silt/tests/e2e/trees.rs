@@ -4,8 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Stdio;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
@@ -412,4 +413,52 @@ fn a_dry_run_lists_what_is_left_out_and_why() {
     let run = place.silt(&backup).exits(0);
     assert!(!run.out.contains("Would"), "{}", run.out);
     run.says("4 left out");
+}
+
+/// Waits until a process has opened a file of this name.
+fn wait_for_file(process: &Child, name: &str) {
+    let folder = format!("/proc/{}/fd", process.id());
+    let is_open = || {
+        let mut files = fs::read_dir(&folder).unwrap().flatten();
+        files.any(|file| fs::read_link(file.path()).is_ok_and(|path| path.ends_with(name)))
+    };
+    while !is_open() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn files_that_change_or_vanish_meanwhile_are_counted() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("home")).unwrap();
+    let busy = place.path("home/busy");
+    fs::write(&busy, crate::kit::disk(7, 2)).unwrap();
+    fs::write(place.path("home/gone"), b"gone").unwrap();
+    let home = place.text("home");
+    // At 1 MiB/s there is time for changes while the file is read, and while it is read again.
+    let child = place.start(&["backup", "home", &home, "--limit-read", "1"]);
+    wait_for_file(&child, "busy");
+    fs::remove_file(place.path("home/gone")).unwrap();
+    let file = fs::File::options().write(true).open(&busy).unwrap();
+    let ended = AtomicBool::new(false);
+    let run = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                file.write_at(b"changed", 0).unwrap();
+            }
+        });
+        let run = finish(child);
+        ended.store(true, Ordering::Relaxed);
+        run
+    });
+    let counts = "1 file, 1 directory, 0 others, 2.0 MiB; 0 left out, 1 changed while read, \
+                  1 vanished before read";
+    run.exits(0).says(counts);
+    place.silt(&["show", "home@latest"]).exits(0).says(counts);
+    let shown = place.silt(&["show", "home@latest", "--json"]).exits(0).messages();
+    let expected = serde_json::json!({
+        "files": 1, "directories": 1, "others": 0, "unreadable": 0, "changed": 1, "left_out": 0,
+        "vanished": 1,
+    });
+    assert_eq!(shown[0]["volumes"][0]["entries"], expected);
 }

@@ -9,7 +9,7 @@ mod restore;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use silt_format::tree::{FileKind, KindCounts};
+use silt_format::tree::{FileKind, KindCounts, Tree, TreeCounts};
 use silt_format::{Error, ErrorKind, Volume, VolumeKind};
 use siltstone::{Found, FoundVolume};
 
@@ -22,9 +22,10 @@ pub use restore::{failures_json, restore};
 use super::Failure;
 use crate::output;
 
-/// Prints how much a tree has of each kind of files.
+/// Prints the counts of a tree, and how much it has of each kind of files.
 pub fn print_kinds(volume: &Volume) {
     let Some(tree) = volume.tree() else { return };
+    output::line(&format!("  {}", counts_text(tree)));
     let all: u64 = tree.kinds.iter().map(|kind| kind.bytes).sum();
     let mut kinds: Vec<_> = FileKind::ALL.iter().zip(tree.kinds).collect();
     kinds.retain(|(_, counts)| counts.files > 0);
@@ -41,7 +42,41 @@ pub fn print_kinds(volume: &Volume) {
     output::table(&["  KIND", "FILES", "BYTES", "SHARE"], &rows, &[1, 2, 3]);
 }
 
-/// The same as JSON, by the names of the kinds.
+/// How many entries a tree has, and what happened to others.
+pub fn counts_text(tree: &Tree) -> String {
+    let (counts, below) = (tree.counts, tree.root.subtree.as_ref());
+    let mut text = format!(
+        "{}, {}, {}, {}; {} left out",
+        output::count(counts.files, "file"),
+        output::count(counts.directories, "directory"),
+        output::count(counts.others, "other"),
+        output::bytes(below.map_or(0, |below| below.bytes_below)),
+        counts.excluded
+    );
+    for (count, what) in [
+        (counts.changed, "changed while read"),
+        (counts.vanished, "vanished before read"),
+        (counts.unreadable, "unreadable"),
+    ] {
+        if count > 0 {
+            text = format!("{text}, {count} {what}");
+        }
+    }
+    text
+}
+
+/// The same as JSON.
+pub fn counts_json(volume: &Volume) -> Value {
+    let Some(tree) = volume.tree() else { return Value::Null };
+    let TreeCounts { files, directories, others, unreadable, changed, excluded, vanished } =
+        tree.counts;
+    json!({
+        "files": files, "directories": directories, "others": others, "unreadable": unreadable,
+        "changed": changed, "left_out": excluded, "vanished": vanished,
+    })
+}
+
+/// The kinds of a tree's files as JSON, by their names.
 pub fn kinds_json(volume: &Volume) -> Value {
     let Some(tree) = volume.tree() else { return Value::Null };
     let pairs = FileKind::ALL.iter().zip(tree.kinds).map(|(kind, counts)| {
