@@ -98,7 +98,8 @@ pub enum Command {
     #[command(after_help = "Examples:
   silt ls web1@2026-11-20
   silt ls home@latest:etc/ssh -l
-  silt ls home@latest:home/alice -lR --json")]
+  silt ls home@latest:home/alice -lR --json
+  silt ls home@latest:home/alice -R --acl")]
     Ls(Ls),
     /// Print files of a file tree to standard output
     #[command(after_help = "Examples:

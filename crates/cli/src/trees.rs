@@ -99,12 +99,15 @@ pub struct Ls {
     /// SNAPSHOT lists its volumes, SNAPSHOT:/PATH a directory of its only file tree, and
     /// SNAPSHOT:VOLUME/PATH a directory of one of several.
     pub snapshot: OsString,
-    /// Show mode, owner, size and time.
+    /// Show mode, owner, size and time; a + behind the mode stands for an ACL.
     #[arg(long, short)]
     pub long: bool,
     /// List subdirectories, too.
     #[arg(long, short = 'R')]
     pub recursive: bool,
+    /// Show owners and ACLs as getfacl does, for `setfacl --restore`.
+    #[arg(long, conflicts_with = "long")]
+    pub acl: bool,
 }
 
 #[derive(Args)]

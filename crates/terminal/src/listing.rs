@@ -1,7 +1,8 @@
 //! Files as `ls -l` shows them, of disks and of file trees.
 
 use serde_json::{Value, json};
-use silt_format::tree::EntryKind;
+use silt_format::tree::{EntryKind, Xattr};
+use silt_tree::mode_acl_text;
 
 use crate::output;
 
@@ -33,7 +34,16 @@ pub struct Listed<'a> {
     pub accessed_ns: Option<i64>,
     /// Where a symbolic link leads.
     pub target: Option<&'a [u8]>,
+    /// Extended attributes, with those that hold ACLs.
+    pub xattrs: &'a [Xattr],
+    /// The ACL as lines of `getfacl`.
+    pub acl: Option<Vec<String>>,
+    /// The ACL for new entries of a directory.
+    pub default_acl: Option<Vec<String>>,
 }
+
+/// How the names of the extended attributes begin that hold ACLs.
+const ACLS: &[u8] = b"system.posix_acl_";
 
 /// The headings of [`Listed::row`].
 pub const HEADER: [&str; 7] = ["MODE", "LINKS", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"];
@@ -78,8 +88,14 @@ impl Listed<'_> {
         if let Some(target) = self.target {
             set_bytes(&mut value, "target", target);
         }
-        if let Some(target) = self.target {
-            value["target"] = String::from_utf8_lossy(target).into();
+        if !self.xattrs.is_empty() {
+            let names = self.xattrs.iter().map(|xattr| String::from_utf8_lossy(&xattr.name));
+            value["xattrs"] = names.collect();
+        }
+        for (key, acl) in [("acl", &self.acl), ("default_acl", &self.default_acl)] {
+            if let Some(lines) = acl {
+                value[key] = json!(lines);
+            }
         }
         for (key, name) in [("user", &self.user), ("group", &self.group)] {
             if let Some(name) = name {
@@ -87,6 +103,25 @@ impl Listed<'_> {
             }
         }
         value
+    }
+
+    /// Owner, group and ACL as `getfacl` prints them, so that `setfacl --restore` reads them.
+    pub fn acl_lines(&self) -> Vec<String> {
+        let owner = |name: &Option<String>, id: u32| name.clone().unwrap_or_else(|| id.to_string());
+        let mut lines = vec![
+            format!("# file: {}", String::from_utf8_lossy(self.name)),
+            format!("# owner: {}", owner(&self.user, self.uid)),
+            format!("# group: {}", owner(&self.group, self.gid)),
+        ];
+        if self.mode & 0o7000 != 0 {
+            let flag = |bit, letter| if self.mode & bit == 0 { '-' } else { letter };
+            let flags = [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')];
+            lines.push(format!("# flags: {}", flags.iter().collect::<String>()));
+        }
+        lines.extend(self.acl.clone().unwrap_or_else(|| mode_acl_text(self.mode)));
+        let default = self.default_acl.iter().flatten();
+        lines.extend(default.map(|line| format!("default:{line}")));
+        lines
     }
 
     fn mode_text(&self) -> String {
@@ -112,6 +147,9 @@ impl Listed<'_> {
                 (true, false) => 'x',
                 (false, false) => '-',
             });
+        }
+        if self.xattrs.iter().any(|xattr| xattr.name.starts_with(ACLS)) {
+            text.push('+');
         }
         text
     }

@@ -9,6 +9,7 @@
 //! Every file is opened relative to the descriptor of its directory, one name at a time. Paths may
 //! therefore have any length, and directories may be renamed meanwhile.
 
+mod acl;
 mod archive;
 mod attributes;
 mod descent;
@@ -28,6 +29,7 @@ mod status;
 mod unchanged;
 mod walk;
 
+pub use acl::{ACCESS_ACL, AclOwner, DEFAULT_ACL, acl_owners, acl_text, mode_acl_text};
 pub use archive::{ArchiveEntry, TarWriter, ZipWriter};
 pub use file::OpenFile;
 pub use kind::{MAGIC_BYTES, kind_of};

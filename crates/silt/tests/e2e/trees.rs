@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
@@ -375,6 +375,42 @@ fn paths_and_patterns_may_be_any_bytes() {
     assert_eq!(fs::read(copy).unwrap(), b"bytes\n");
     silt(&[b"restore", b"home@latest:/", b"none", b"--exclude", b"caf\xe9"]).exits(0);
     assert_eq!(fs::read_dir(place.path("none")).unwrap().count(), 0);
+}
+
+#[test]
+fn acls_are_listed_as_getfacl_shows_them() {
+    let place = Place::new();
+    let home = tree(&place);
+    let folder = place.text("home/bob");
+    let acl = "u:daemon:r-x,u:4321:r--,g:4321:rw-,m::r-x,d:u:daemon:rwx";
+    tool("setfacl", &["-m", acl, &folder]);
+    fs::set_permissions(place.path("home/cache"), fs::Permissions::from_mode(0o1770)).unwrap();
+    place.silt(&["backup", "home", &home]).exits(0);
+    let long = place.silt(&["ls", "home@latest:/", "-l"]).exits(0).out;
+    let modes: Vec<_> = long.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(modes[1..], ["drwxr-x---+", "drwxrwx--T"], "{long}");
+    let listed = place.silt(&["ls", "home@latest:/", "--json"]).exits(0).messages();
+    let acl = ["user::rwx", "user:daemon:r-x", "user:4321:r--", "group::r-x", "group:4321:rw-"];
+    assert_eq!(
+        listed[1]["acl"],
+        serde_json::json!([&acl[..], &["mask::r-x", "other::---"]].concat())
+    );
+    assert_eq!(listed[1]["default_acl"][1], "user:daemon:rwx");
+    let names = ["system.posix_acl_access", "system.posix_acl_default"];
+    assert_eq!(listed[1]["xattrs"], serde_json::json!(names));
+    assert!(listed[0]["acl"].is_null() && listed[0]["xattrs"].is_null());
+    let shown = place.silt(&["ls", "home@latest:/", "--acl", "-R"]).exits(0).out;
+    let mut getfacl = Command::new("getfacl");
+    getfacl.args(["--recursive", "--physical", "--no-effective", "."]).current_dir(&home);
+    let theirs = Run::of(getfacl.env("PATH", "/usr/bin:/bin")).exits(0).out;
+    let blocks = |text: &str| -> Vec<String> {
+        let mut blocks: Vec<_> = text.trim_end().split("\n\n").map(str::to_owned).collect();
+        // The root, and a name that both escape in their own way.
+        blocks.retain(|it| !it.starts_with("# file: .\n") && !it.contains("a:b"));
+        blocks.sort();
+        blocks
+    };
+    assert_eq!(blocks(&shown), blocks(&theirs));
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
-use silt_format::tree::{Entry, EntryKind, OwnerName, State, Timestamp, Tree};
+use silt_format::tree::{Entry, EntryKind, Metadata, OwnerName, State, Timestamp, Tree};
 use silt_format::{Error, ErrorKind};
+use silt_tree::{ACCESS_ACL, AclOwner, DEFAULT_ACL, acl_text};
 use siltstone::TreeVolume;
 
 use super::tree;
@@ -84,7 +85,20 @@ pub fn listed<'e>(tree: &Tree, path: &'e [u8], entry: &'e Entry) -> Listed<'e> {
         modified_ns: nanoseconds(metadata.modified),
         accessed_ns: None,
         target: (metadata.kind == EntryKind::Symlink).then_some(&metadata.target),
+        xattrs: &metadata.xattrs,
+        acl: acl(tree, metadata, ACCESS_ACL),
+        default_acl: acl(tree, metadata, DEFAULT_ACL),
     }
+}
+
+/// An ACL of an entry, with the names of users and groups where they are known.
+fn acl(tree: &Tree, metadata: &Metadata, xattr: &[u8]) -> Option<Vec<String>> {
+    let shown = |of| match of {
+        AclOwner::User(id) => name(&tree.users, id).unwrap_or_else(|| id.to_string()),
+        AclOwner::Group(id) => name(&tree.groups, id).unwrap_or_else(|| id.to_string()),
+    };
+    let found = metadata.xattrs.iter().find(|it| it.name == xattr)?;
+    acl_text(&found.value, &shown)
 }
 
 struct Lister<'a> {
@@ -119,6 +133,10 @@ impl Lister<'_> {
             let mut value = listed.json();
             value["state"] = state(entry.state).into();
             output::message("file", value);
+        } else if self.args.acl {
+            if entry.metadata.kind != EntryKind::Symlink {
+                listed.acl_lines().iter().chain([&String::new()]).for_each(|it| output::line(it));
+            }
         } else if self.args.long {
             self.rows.add(listed.row());
         } else {
