@@ -1,6 +1,8 @@
 //! Random access to a volume of a snapshot, from any thread: a read returns the bytes that were
 //! backed up, or an error.
 
+mod amend;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

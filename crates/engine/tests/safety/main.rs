@@ -42,6 +42,7 @@ mod tree_crashes;
 mod tree_damage;
 mod tree_frames;
 mod tree_hosts;
+mod tree_in_place;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;

@@ -440,11 +440,12 @@ fn copy_entry(
     let Ok(source) = walk.open_file(found) else { return };
     let step = match maker.file(name, metadata) {
         FileStep::Present(present) => {
-            if is_same_content(&source, present.file(), metadata.size) {
+            let is_same = is_same_content(&source, present.file(), metadata.size);
+            if present.may_stay() && is_same && present.is_current() {
                 maker.keep(present);
                 return;
             }
-            maker.renew(&present)
+            maker.renew(present).map(|(new, _)| new)
         }
         FileStep::New(new) => Some(new),
         FileStep::Failed => None,
