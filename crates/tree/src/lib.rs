@@ -30,8 +30,8 @@ pub use archive::{ArchiveEntry, TarWriter, ZipWriter};
 pub use file::OpenFile;
 pub use kind::{MAGIC_BYTES, kind_of};
 pub use make::{
-    Existing, FAILURES_MAX, Failure, FileStep, MakeOptions, Maker, Missing, NewFile, OwnerChoice,
-    PresentFile, Report, XattrChoice,
+    Existing, FAILURES_MAX, Failure, FileStep, MakeOptions, Maker, Missing, NewFile, OtherNames,
+    OwnerChoice, PresentFile, Report, XattrChoice,
 };
 pub use mounts::{FileSystemTraits, file_system_traits};
 pub use owners::{OwnerMap, Owners};

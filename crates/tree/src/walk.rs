@@ -86,9 +86,10 @@ enum Entered {
 /// through descriptors of directories, one name at a time, and never follows symbolic links. At
 /// most 128 directories are open.
 ///
-/// In memory are the names in all directories from the root to the current one, with six bytes for
-/// each, and the status of at most 1,024 entries in each of the 64 lowest. Such a status may be
-/// old: it was read before the entries in front of it were walked.
+/// In memory are up to 4 MiB of names of each directory from the root to the current one, and the
+/// status of at most 1,024 entries in each of the 64 lowest. If a directory has more names, they
+/// are in a temporary file. A status may be old: it was read before the entries in front of it were
+/// walked.
 pub struct Walk {
     root: Vec<u8>,
     rules: Rules,
@@ -142,8 +143,7 @@ impl Walk {
         let directory = walk.descent.current().map_err(failed)?;
         walk.number(&mut status, Some(&directory))?;
         let (names, problem) = Names::read(&directory);
-        let problem =
-            problem.map(|error| Error::io(format!("reading directory '{shown}'"), error.into()));
+        let problem = problem.map(|error| error.context(format!("reading directory '{shown}'")));
         walk.start = Some(Found { name: Vec::new(), metadata: status.metadata, problem });
         walk.frames.push(Frame::new(names, status.mount, 0, true));
         Ok(walk)
@@ -275,16 +275,16 @@ impl Walk {
         if frame.is_open {
             self.descent.pop();
         }
-        let lost = frame.lost.map(|error| {
-            Error::io(format!("directory '{shown}' was moved while it was read"), error.into())
-        });
+        let lost = frame.lost.map(|error| error.context(format!("directory '{shown}'")));
         Some(Step::Leave(lost))
     }
 
-    fn fill(&mut self) -> Result<(), Errno> {
-        let directory = self.descent.current()?;
+    fn fill(&mut self) -> Result<()> {
+        let moved = |error: Errno| Error::io("it was moved while it was read", error.into());
+        let directory = self.descent.current().map_err(moved)?;
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let end = frame.names.len().min(frame.next + WINDOW);
+        frame.names.load(frame.next..end)?;
         let mut window = Vec::with_capacity(end - frame.next);
         for at in frame.next..end {
             let excluded = match frame.names.is_directory(at) {
@@ -375,7 +375,7 @@ impl Walk {
         closed = self.closed(above, &status);
         let (names, problem) =
             if closed.is_some() { (Names::default(), None) } else { Names::read(&directory) };
-        let problem = problem.map(|error| Error::io("reading a directory", error.into()));
+        let problem = problem.map(|error| error.context("reading a directory"));
         Ok(self.push(name, status, names, closed, Some(directory), problem))
     }
 
@@ -397,7 +397,7 @@ impl Walk {
         names: Names,
         closed: Option<Reason>,
         directory: Option<OwnedFd>,
-        problem: Option<Error>,
+        mut problem: Option<Error>,
     ) -> Entered {
         // Drop the window of a directory far above. It is read again when the walk comes back.
         if let Some(far) = self.frames.len().checked_sub(WINDOWS_MAX) {
@@ -412,7 +412,7 @@ impl Walk {
                 frame.closed = self.marked(&directory, &frame.names);
             }
             if let Some((_, marker)) = &frame.closed {
-                frame.names.retain_only(marker);
+                problem = problem.or(frame.names.retain_only(marker).err());
             }
             self.descent.push(name, directory, status.id());
         }
@@ -431,7 +431,7 @@ impl Walk {
     fn marked(&self, directory: &OwnedFd, names: &Names) -> Option<(Reason, Vec<u8>)> {
         let mut markers = self.rules.all_markers();
         let found = markers.find(|(name, header, _)| {
-            names.contains(name)
+            names.contains(name).unwrap_or(false)
                 && (header.is_empty()
                     || window::begins_with(directory, name, header).unwrap_or(false))
         });

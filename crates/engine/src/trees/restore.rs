@@ -225,7 +225,9 @@ impl TreeRestore<'_> {
                 Selected::Entry(_, entry) => self.entry(entry)?,
                 Selected::Failed(path, error) => self.maker.note_failure(path, error),
                 Selected::Leave(is_whole) => {
-                    self.remove_others(&mut walk, is_whole);
+                    if self.options.delete && is_whole {
+                        self.remove_others(&mut walk);
+                    }
                     self.maker.leave();
                     self.path.pop();
                 }
@@ -235,14 +237,18 @@ impl TreeRestore<'_> {
     }
 
     /// Removes entries of the directory that are not in the snapshot, unless patterns leave them
-    /// out. Removes nothing if some entries of the snapshot could not be read.
-    fn remove_others(&mut self, walk: &mut SelectedWalk<'_>, is_whole: bool) {
-        if self.options.delete && is_whole {
-            for name in self.maker.others() {
+    /// out. Not called if some entries of the snapshot could not be read.
+    fn remove_others(&mut self, walk: &mut SelectedWalk<'_>) {
+        let removed = self.maker.others().and_then(|mut others| {
+            while let Some(name) = others.next_name()? {
                 if walk.selects_in_left(&name) {
                     self.maker.remove(&name);
                 }
             }
+            Ok(())
+        });
+        if let Err(error) = removed {
+            self.maker.note_failure(self.path.join(&b'/'), error);
         }
     }
 

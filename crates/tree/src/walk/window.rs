@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use silt_format::Result;
 use silt_format::tree::EntryKind;
+use silt_format::{Error, Result};
 
 use crate::file::OpenFile;
 use crate::mounts::is_pseudo;
@@ -41,7 +41,7 @@ pub(super) struct Frame {
     /// Why its content is left out, except the marker file of this name.
     pub(super) closed: Option<(Reason, Vec<u8>)>,
     /// The error that makes its remaining entries unreachable.
-    pub(super) lost: Option<Errno>,
+    pub(super) lost: Option<Error>,
 }
 
 impl Frame {
@@ -124,7 +124,7 @@ pub(super) fn left_out(rules: &Rules, mount: u64, status: &Status) -> Option<Rea
 
 /// Returns whether a name in a directory is a regular file that begins with these bytes.
 pub(super) fn begins_with(directory: &OwnedFd, name: &[u8], header: &[u8]) -> Result<bool> {
-    let failed = |error: Errno| silt_format::Error::io("opening a marker", error.into());
+    let failed = |error: Errno| Error::io("opening a marker", error.into());
     if status_at(directory, name).map_err(failed)?.metadata.kind != EntryKind::File {
         return Ok(false);
     }

@@ -218,10 +218,10 @@ fn make_round(target: &Path, options: MakeOptions) -> u64 {
     for _ in 0..entered {
         write(&mut maker);
         if removes {
-            let others = maker.others();
-            others.iter().for_each(|name| {
-                maker.remove(name);
-            });
+            let mut others = maker.others().unwrap();
+            while let Some(name) = others.next_name().unwrap() {
+                maker.remove(&name);
+            }
         }
         maker.leave();
     }
