@@ -71,6 +71,7 @@ fn to_json(kind: &TunedKind) -> Value {
             "chunking": it.chunking.to_string(), "chunks": it.chunks,
             "unique_bytes": it.unique_bytes, "saved_bytes": it.saved_bytes(bytes),
             "duration_ns": it.time_ns, "saved_bytes_per_s": it.efficiency(bytes).round(),
+            "selectable": it.is_selectable(),
         })
     };
     json!({
@@ -89,14 +90,18 @@ fn print(report: &TuneReport) {
     let mut rows = Vec::new();
     for kind in &report.kinds {
         for measure in &kind.measures {
-            let is_proposed = kind.proposed == Some(measure.chunking);
+            let remark = match measure.is_selectable() {
+                true if kind.proposed == Some(measure.chunking) => "proposed",
+                true => "",
+                false => "only measured",
+            };
             rows.push(vec![
                 kind.kind.name().to_owned(),
                 output::bytes(kind.measured_bytes),
                 measure.chunking.to_string(),
                 output::percent(measure.saved_bytes(kind.measured_bytes), kind.measured_bytes),
                 rate(measure.efficiency(kind.measured_bytes)),
-                if is_proposed { "proposed".to_owned() } else { String::new() },
+                remark.to_owned(),
             ]);
         }
     }
