@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use silt_storage::{MemoryStorage, OperationKind, RecordingStorage, Storage, Totals, list_all};
-use siltstone::{Repository, TreeRestoreOptions, TreeRestoreReport};
+use siltstone::{TreeRestoreOptions, TreeRestoreReport};
 
 use silt_tree::{Existing, MakeOptions};
 
@@ -23,7 +23,6 @@ const LARGE_BYTES: usize = 16 << 20;
 struct Case {
     scratch: Scratch,
     storage: Arc<RecordingStorage<MemoryStorage>>,
-    repository: Repository,
     root: PathBuf,
 }
 
@@ -34,7 +33,7 @@ impl Case {
         let storage = Arc::new(RecordingStorage::new(MemoryStorage::new()));
         let repository = kit::init(storage.clone(), &World::new(seed)).unwrap();
         backup(&repository, &root);
-        Self { scratch, storage, repository, root }
+        Self { scratch, storage, root }
     }
 
     /// Copies the tree to the target, to be changed there.
@@ -120,6 +119,8 @@ fn assert_reads_what_differs(case: &Case) {
     let expected = LARGE_BYTES as u64 / 100 + around + OVERHEAD_BYTES;
     assert!(hundredth.bytes < expected, "{hundredth:?}, of {expected}");
     assert!(hundredth.bytes > LARGE_BYTES as u64 / 100, "{hundredth:?}");
+    let (read, of) = (hundredth.bytes, LARGE_BYTES);
+    println!("{read} bytes read for a hundredth of {of}, {} for nothing", nothing.bytes);
     assert_ne!(inode(&path), before, "a new file has its name");
     let mut bytes = Vec::new();
     old.read_to_end(&mut bytes).unwrap();
