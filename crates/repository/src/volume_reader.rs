@@ -1,8 +1,6 @@
 //! Random access to a volume of a snapshot, from any thread: a read returns the bytes that were
 //! backed up, or an error.
 
-mod amend;
-
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -408,6 +406,17 @@ impl VolumeReader {
         let segment = Arc::new(Segment(placed(&recipe).collect()));
         lock(&self.cache.segments).insert(key, Arc::clone(&segment), segment.weight());
         Ok(Some(segment))
+    }
+
+    /// Returns the chunks that overlap a range of a segment, which is not empty.
+    pub fn chunks_of(
+        &self,
+        index: u64,
+        range: &Range<usize>,
+        buffers: &mut ReadBuffers,
+    ) -> Result<Vec<Placed>> {
+        let segment = self.segment(index, buffers)?.ok_or_else(|| missing(index))?;
+        Ok(segment.overlapping(range).to_vec())
     }
 
     /// Reads a range of a segment.

@@ -13,6 +13,8 @@ use silt_repository::sync::lock;
 use silt_repository::tree::TreeVolume;
 use silt_tree::{NewFile, OpenFile, PresentFile};
 
+use super::amend::Amender;
+
 /// Maximum number of bytes that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -40,7 +42,13 @@ pub(super) enum Filled {
     /// An existing file has the content of the snapshot.
     Same { file: PresentFile, bytes: u64 },
     /// An existing file differs, or cannot be compared.
-    Differs(PresentFile, Entry),
+    Differs(PresentFile, Box<Entry>),
+}
+
+/// The buffers of a thread.
+struct Buffers<'a> {
+    bytes: Vec<u8>,
+    amender: Amender<'a>,
 }
 
 #[derive(Default)]
@@ -79,8 +87,8 @@ impl<'a> Filling<'a> {
             return;
         }
         drop(state);
-        let mut buffer = Vec::new();
-        let filled: Vec<_> = batch.into_iter().map(|job| self.fill(job, &mut buffer)).collect();
+        let mut buffers = self.buffers();
+        let filled: Vec<_> = batch.into_iter().map(|job| self.fill(job, &mut buffers)).collect();
         lock(&self.state).filled.extend(filled);
     }
 
@@ -107,7 +115,7 @@ impl<'a> Filling<'a> {
     /// Runs a thread: writes files until [`end`](Self::end) was called and the queue is empty.
     pub(super) fn work(&self) {
         let _noted = NoteOnPanic(self);
-        let mut buffer = Vec::new();
+        let mut buffers = self.buffers();
         loop {
             let mut state = lock(&self.state);
             let batch = loop {
@@ -121,29 +129,33 @@ impl<'a> Filling<'a> {
             };
             drop(state);
             for job in batch {
-                let filled = self.fill(job, &mut buffer);
+                let filled = self.fill(job, &mut buffers);
                 lock(&self.state).filled.push(filled);
                 self.changed.notify_all();
             }
         }
     }
 
-    fn fill(&self, job: Job, buffer: &mut Vec<u8>) -> Filled {
+    fn buffers(&self) -> Buffers<'a> {
+        Buffers { bytes: Vec::new(), amender: Amender::new(self.volume.content()) }
+    }
+
+    fn fill(&self, job: Job, buffers: &mut Buffers<'_>) -> Filled {
         let Job { task, entry } = job;
         let bytes = entry.metadata.size;
         match task {
             Task::Write(file) => {
-                let result = self.copy(&entry, &file, buffer);
+                let result = self.copy(&entry, &file, &mut buffers.bytes);
                 Filled::Written { file, bytes, result }
             }
             Task::Rewrite(file, old) => {
-                let result = self.rewrite(&entry, &file, &old, buffer);
+                let result = self.rewrite(&entry, &file, &old, buffers);
                 Filled::Written { file, bytes, result }
             }
             // What cannot be compared is written again, and that reports the error.
-            Task::Compare(file) => match self.is_same(&entry, file.file(), buffer) {
+            Task::Compare(file) => match self.is_same(&entry, file.file(), buffers) {
                 Ok(true) if file.is_current() => Filled::Same { file, bytes },
-                _ => Filled::Differs(file, entry),
+                _ => Filled::Differs(file, Box::new(entry)),
             },
         }
     }
@@ -171,7 +183,7 @@ impl<'a> Filling<'a> {
         entry: &Entry,
         file: &NewFile,
         old: &OpenFile,
-        buffer: &mut Vec<u8>,
+        Buffers { bytes: buffer, amender }: &mut Buffers<'_>,
     ) -> Result<()> {
         let holes = placed(entry).filter(|(extent, _)| extent.address.is_none());
         let is_shared = file.share_with(old, &mut holes.map(|(_, place)| place))?;
@@ -185,7 +197,7 @@ impl<'a> Filling<'a> {
             } else {
                 let _ = old.read_at(place.start, buffer);
             }
-            let differing = self.volume.content().amend(address, buffer)?;
+            let differing = amender.amend(address, buffer)?;
             if !is_shared {
                 file.write_at(place.start, buffer)?;
                 continue;
@@ -198,7 +210,12 @@ impl<'a> Filling<'a> {
     }
 
     /// Returns whether an existing file of the same size has the content of an entry.
-    fn is_same(&self, entry: &Entry, file: &OpenFile, buffer: &mut Vec<u8>) -> Result<bool> {
+    fn is_same(
+        &self,
+        entry: &Entry,
+        file: &OpenFile,
+        Buffers { bytes: buffer, amender }: &mut Buffers<'_>,
+    ) -> Result<bool> {
         if entry.state == EntryState::Unreadable {
             return Ok(false);
         }
@@ -211,7 +228,7 @@ impl<'a> Filling<'a> {
             self.context.check_interrupted()?;
             buffer.resize(to_usize(place.end - place.start), 0);
             if file.read_at(place.start, buffer)? < buffer.len()
-                || !self.volume.content().has_at(address, buffer)?
+                || !amender.has_at(address, buffer)?
             {
                 return Ok(false);
             }

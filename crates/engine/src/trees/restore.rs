@@ -16,7 +16,8 @@ use super::fill::{Filled, Filling, Job, Task};
 use super::selected::{Selected, SelectedWalk};
 use crate::repository::Repository;
 
-/// Small files are compared and written by one thread in batches up to this size, as they share segments.
+/// Small files are compared and written by one thread in batches up to this size, as they share
+/// segments.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 32;
 /// Maximum number of files that are compared or written at a time, besides the current batch.
@@ -352,7 +353,7 @@ impl TreeRestore<'_> {
             }
             Filled::Differs(file, entry) => {
                 if let Some((file, old)) = self.maker.renew(file) {
-                    self.add(Task::Rewrite(file, old), entry);
+                    self.add(Task::Rewrite(file, old), *entry);
                 }
                 0
             }

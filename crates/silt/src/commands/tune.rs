@@ -68,10 +68,9 @@ fn to_json(kind: &TunedKind) -> Value {
     let bytes = kind.measured_bytes;
     let measure = |it: &TuneMeasure| {
         json!({
-            "chunking": it.chunking.to_string(), "chunks": it.chunks,
-            "unique_bytes": it.unique_bytes, "saved_bytes": it.saved_bytes(bytes),
-            "duration_ns": it.time_ns, "saved_bytes_per_s": it.efficiency(bytes).round(),
-            "selectable": it.is_selectable(),
+            "chunking": it.chunking.to_string(), "saved_bytes_per_s": it.efficiency(bytes).round(),
+            "chunks": it.chunks, "saved_bytes": it.saved_bytes(bytes), "duration_ns": it.time_ns,
+            "unique_bytes": it.unique_bytes, "selectable": it.is_selectable(),
         })
     };
     json!({
@@ -90,18 +89,14 @@ fn print(report: &TuneReport) {
     let mut rows = Vec::new();
     for kind in &report.kinds {
         for measure in &kind.measures {
-            let remark = match measure.is_selectable() {
-                true if kind.proposed == Some(measure.chunking) => "proposed",
-                true => "",
-                false => "only measured",
-            };
+            let of_proposed = if kind.proposed == Some(measure.chunking) { "proposed" } else { "" };
             rows.push(vec![
                 kind.kind.name().to_owned(),
                 output::bytes(kind.measured_bytes),
                 measure.chunking.to_string(),
                 output::percent(measure.saved_bytes(kind.measured_bytes), kind.measured_bytes),
                 rate(measure.efficiency(kind.measured_bytes)),
-                remark.to_owned(),
+                if measure.is_selectable() { of_proposed } else { "only measured" }.to_owned(),
             ]);
         }
     }

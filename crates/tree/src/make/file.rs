@@ -292,10 +292,8 @@ impl Maker {
             return Stay::Changed;
         }
         // Its other names may be outside of the target.
-        match has_attributes(file, found, wanted, &self.options) {
-            true => Stay::Unchanged,
-            false => Stay::No,
-        }
+        let is_same = has_attributes(file, found, wanted, &self.options);
+        if is_same { Stay::Unchanged } else { Stay::No }
     }
 
     fn incomplete(&self) -> Arc<()> {

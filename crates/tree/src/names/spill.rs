@@ -97,12 +97,12 @@ impl Batch {
 pub(super) struct Runs {
     file: File,
     end: u64,
-    runs: Vec<Range<u64>>,
+    places: Vec<Range<u64>>,
 }
 
 impl Runs {
     pub(super) fn new() -> Result<Self> {
-        Ok(Self { file: temporary()?, end: 0, runs: Vec::new() })
+        Ok(Self { file: temporary()?, end: 0, places: Vec::new() })
     }
 
     /// Adds a batch that is sorted and has a name.
@@ -111,25 +111,26 @@ impl Runs {
         for at in 0..batch.starts.len() {
             writer.add(batch.kind(at), batch.name(at))?;
         }
-        self.note(writer.end()?);
+        let written = writer.end()?;
+        self.note(&written);
         Ok(())
     }
 
-    fn note(&mut self, written: Written) {
-        self.runs.push(self.end..written.end);
+    fn note(&mut self, written: &Written) {
+        self.places.push(self.end..written.end);
         self.end = written.end;
     }
 
     /// Merges all runs into a file of its own.
     pub(super) fn merge(mut self) -> Result<Sorted> {
-        while self.runs.len() > FAN_IN {
-            for runs in std::mem::take(&mut self.runs).chunks(FAN_IN) {
+        while self.places.len() > FAN_IN {
+            for runs in std::mem::take(&mut self.places).chunks(FAN_IN) {
                 let written = merge(&self.file, runs, Writer::new(&self.file, self.end))?;
-                self.note(written);
+                self.note(&written);
             }
         }
         let file = temporary()?;
-        let Written { places, count, .. } = merge(&self.file, &self.runs, Writer::new(&file, 0))?;
+        let Written { places, count, .. } = merge(&self.file, &self.places, Writer::new(&file, 0))?;
         Ok(Sorted { file, places, count })
     }
 }
