@@ -10,7 +10,7 @@ use super::*;
 fn sorted(names: &[Vec<u8>], memory_bytes: usize, window: usize) -> Vec<Vec<u8>> {
     let mut sorter = Sorter::within(memory_bytes);
     for name in names {
-        sorter.push(name, u8::from(name.len() % 2 == 0)).unwrap();
+        sorter.push(name, u8::from(name.len().is_multiple_of(2))).unwrap();
     }
     let mut found = sorter.finish().unwrap();
     let mut all = Vec::new();
@@ -18,7 +18,7 @@ fn sorted(names: &[Vec<u8>], memory_bytes: usize, window: usize) -> Vec<Vec<u8>>
         let range = all.len()..found.len().min(all.len() + window);
         found.load(range.clone()).unwrap();
         for at in range {
-            assert_eq!(found.is_directory(at), Some(found.name(at).len() % 2 == 0));
+            assert_eq!(found.is_directory(at), Some(found.name(at).len().is_multiple_of(2)));
             all.push(found.name(at).to_vec());
         }
     }
