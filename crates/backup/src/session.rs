@@ -29,7 +29,7 @@ use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
 use super::described::Taken;
 use super::feed::Feed;
-use super::first::{ClaimedNames, base};
+use super::first::{ClaimedNames, base, require_due};
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
@@ -124,7 +124,8 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
 impl<'r> BackupSession<'r> {
     /// Begins a backup of the series called `name`; creates the series if necessary.
     ///
-    /// Fails with `Busy` while another backup of the series runs.
+    /// Fails with `Busy` while another backup of the series runs, and if there is a snapshot that
+    /// makes this one needless.
     pub fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
         Self::begin_claimed(repository, name, options, &ClaimedNames::default())
     }
@@ -151,6 +152,7 @@ impl<'r> BackupSession<'r> {
         let started_ns = context.env.now_ns();
         let by = (options.no_share, claimed.has(series));
         let mut head = base(repository, (series, name), state.head, by)?;
+        require_due(&head, options.due_since_ns, started_ns)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
         let uses = (options.detection.shared, options.detection.nodes);

@@ -92,10 +92,15 @@ fn run_one(
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;
     let Lookups { places, nodes: node_answers } = lookups(session, args, &repository);
     let looked_up = BackupOptions { places, node_answers, ..options(session, args, chunking) };
-    let options = BackupOptions { taken, ..looked_up };
+    let options = BackupOptions { taken, due_since_ns: due::since(args)?, ..looked_up };
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;
-    let mut backup = repository.backup(&own_name, options)?;
+    let mut backup = match repository.backup(&own_name, options) {
+        Err(error) if due::is_done_meanwhile(session, (&repository, args), &own_name, &error) => {
+            return Ok(0);
+        }
+        begun => begun?,
+    };
     let only = match backup.parent().map(|parent| parent.volumes.as_slice()) {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,

@@ -73,6 +73,7 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     let asked = lookups(session, args, &repository);
     (options.places, options.node_answers) = (asked.places, asked.nodes);
     options.tags.extend(fleet.tags.iter().cloned());
+    options.due_since_ns = since_ns;
     let code = Cell::new(0);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
     if let Some(round) = &args.join_round {
@@ -286,6 +287,9 @@ impl Rounds<'_> {
 
     /// Says that a series was not backed up.
     pub(super) fn failed(&self, series: &str, error: &Error) {
+        if due::is_done_meanwhile(self.session, (&self.repository, self.args), series, error) {
+            return;
+        }
         let code = exit_code(error);
         let message = format!("series '{series}' was not backed up: {error}");
         let message = with_advice(&message, error.advice());
