@@ -95,12 +95,7 @@ fn run_one(
     let options = BackupOptions { taken, due_since_ns: due::since(args)?, ..looked_up };
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;
-    let mut backup = match repository.backup(&own_name, options) {
-        Err(error) if due::is_done_meanwhile(session, (&repository, args), &own_name, &error) => {
-            return Ok(0);
-        }
-        begun => begun?,
-    };
+    let mut backup = repository.backup(&own_name, options)?;
     let only = match backup.parent().map(|parent| parent.volumes.as_slice()) {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,

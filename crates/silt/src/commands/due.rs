@@ -1,7 +1,7 @@
 //! `silt backup --due-since`: a backup that was made already is not made again.
 
 use serde_json::json;
-use silt_format::{Error, ErrorKind, SnapshotEntry};
+use silt_format::{Error, SnapshotEntry};
 use siltstone::Repository;
 
 use super::{Failure, Session, short};
@@ -15,18 +15,6 @@ const AHEAD_NS_MAX: i64 = 600_000_000_000;
 /// The time of `--due-since`, in nanoseconds since 1970.
 pub fn since(args: &Backup) -> Result<Option<i64>, Failure> {
     args.due_since.as_deref().map(snapshot_name::parse_since).transpose()
-}
-
-/// Whether a backup failed because another process has made it meanwhile; if so, reports that.
-pub fn is_done_meanwhile(
-    session: &Session<'_>,
-    (repository, args): (&Repository, &Backup),
-    series: &str,
-    error: &Error,
-) -> bool {
-    let since_ns = since(args).ok().flatten().filter(|_| error.kind() == ErrorKind::Busy);
-    let is_done = since_ns.map(|since_ns| is_done(session, repository, series, since_ns));
-    is_done.is_some_and(|is_done| is_done.unwrap_or(false))
 }
 
 /// Whether a series has a snapshot from `since` or later; if so, reports it.

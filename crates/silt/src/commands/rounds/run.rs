@@ -287,9 +287,6 @@ impl Rounds<'_> {
 
     /// Says that a series was not backed up.
     pub(super) fn failed(&self, series: &str, error: &Error) {
-        if due::is_done_meanwhile(self.session, (&self.repository, self.args), series, error) {
-            return;
-        }
         let code = exit_code(error);
         let message = format!("series '{series}' was not backed up: {error}");
         let message = with_advice(&message, error.advice());
