@@ -24,12 +24,11 @@ pub fn is_done(
     series: &str,
     since_ns: i64,
 ) -> Result<bool, Error> {
-    let head = repository.head(repository.series_id(series))?;
-    let Some(head) = head else { return Ok(false) };
+    let Some(head) = repository.head(repository.series_id(series))? else { return Ok(false) };
     let latest_ns = session.context.env.now_ns().saturating_add(AHEAD_NS_MAX);
     let counts = |entry: &&SnapshotEntry| (since_ns..=latest_ns).contains(&entry.time_ns);
-    let newest = head.snapshots.iter().filter(counts).max_by_key(|entry| entry.time_ns);
-    let Some(newest) = newest else { return Ok(false) };
+    let counting = head.snapshots.iter().filter(counts);
+    let Some(newest) = counting.max_by_key(|entry| entry.time_ns) else { return Ok(false) };
     if session.global.json {
         let value = json!({
             "series": head.shown(),
