@@ -43,7 +43,8 @@ fn fitting<'d>(duties: impl Iterator<Item = &'d Duty>) -> BTreeMap<String, Order
     let mut orders = BTreeMap::new();
     let mut bytes = 0;
     for duty in duties {
-        bytes += duty.name.len() + serde_json::to_vec(&duty.order).map_or(0, |it| it.len());
+        let order = serde_json::to_vec(&duty.order).unwrap_or_default();
+        bytes += duty.name.len() + order.len();
         if bytes > ORDERS_BYTES_MAX && !orders.is_empty() {
             break;
         }
