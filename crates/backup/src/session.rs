@@ -4,6 +4,8 @@ mod segments;
 mod stores;
 mod trees;
 
+pub(crate) use trees::TreeBefore;
+
 use std::sync::Arc;
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
@@ -45,7 +47,7 @@ use silt_repository::{Repository, heads};
 
 /// Maximum number of warnings about the sources. A source that has shrunk causes one for each
 /// segment.
-const WARNINGS_MAX: usize = 10;
+pub(crate) const WARNINGS_MAX: usize = 10;
 
 /// Number of additional workers, as some wait for the disk while others use the processors.
 const READING_JOBS: usize = 2;
@@ -311,7 +313,7 @@ impl<'r> BackupSession<'r> {
 
     /// Returns a scanner for a file tree. It has no parent: each part of a tree lists the parent's
     /// segments to compare with.
-    fn scanner_of_tree(&self) -> Result<Scanner> {
+    pub(super) fn scanner_of_tree(&self) -> Result<Scanner> {
         self.scanner_beside(None, crate::tree::ANY_LENGTH)
     }
 
@@ -394,7 +396,7 @@ impl<'r> BackupSession<'r> {
                 volume.levels.add(Level::Digest, bytes);
                 map.push(Some(entry), &mut self.packs, parent)
             }
-            Scanned::Tree(..) => {
+            Scanned::Tree(..) | Scanned::Changed => {
                 Err(Error::invalid("the pipeline of a disk returned a part of a tree"))
             }
             Scanned::Draft(mut draft) => {

@@ -4,7 +4,8 @@
 //! [`Rules`] select the entries that it leaves out. [`Trust`] decides whether a file is unchanged
 //! since an earlier backup. [`Maker`] recreates a tree from names and metadata; [`TarWriter`] and
 //! [`ZipWriter`] write it as an archive. A backup reads a [`TreeSource`]: a walk, or a tree from
-//! elsewhere. Nothing here knows about repositories.
+//! elsewhere; if it has to read the tree twice, a [`TreeOrigin`]. Nothing here knows about
+//! repositories.
 //!
 //! Every file is opened relative to the descriptor of its directory, one name at a time. Paths may
 //! therefore have any length, and directories may be renamed meanwhile.
@@ -17,6 +18,7 @@ mod kind;
 mod make;
 mod mounts;
 mod names;
+mod origin;
 mod owners;
 mod path_rules;
 mod patterns;
@@ -34,6 +36,7 @@ pub use make::{
     PresentFile, Report, XattrChoice,
 };
 pub use mounts::{FileSystemTraits, file_system_traits};
+pub use origin::{LocalTree, TreeOrigin};
 pub use owners::{OwnerMap, Owners};
 pub use path_rules::{Choice, PathMatcher, PathRules};
 pub use patterns::{PATTERN_BYTES_MAX, PATTERNS_MAX};

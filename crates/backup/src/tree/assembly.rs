@@ -74,6 +74,7 @@ impl Assembly {
                 self.writer.know(&pages);
                 Ok(())
             }
+            TreeEvent::Large { .. } => Ok(()),
             TreeEvent::Piece { start, bytes } => {
                 let Some(segment) = segment else {
                     return Err(Error::invalid("content of a file has no segment"));

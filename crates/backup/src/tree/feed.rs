@@ -396,6 +396,9 @@ impl<'a> TreeFeed<'a> {
         let Some(mut reading) = self.reading.take() else { return Ok(false) };
         self.context.check_interrupted()?;
         let before: Vec<u64> = reading.candidates(BEFORE_MAX).collect();
+        if reading.offset == 0 {
+            self.claim.events.push(TreeEvent::Large { name: reading.name.clone() });
+        }
         let ended = loop {
             let (start, room) = (buffer.len(), SEGMENT_BYTES - buffer.len());
             if room == 0 {

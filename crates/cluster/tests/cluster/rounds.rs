@@ -128,7 +128,7 @@ impl HostSeries for Disks<'_> {
         let source = open_source(path, &SourceOptions::default())?;
         Ok(RoundMember {
             series: series.to_owned(),
-            volumes: vec![("root".to_owned(), source)],
+            volumes: vec![("root".to_owned(), source.into())],
             options: BackupOptions::default(),
             on_released: Some(Box::new(|| {
                 self.released.fetch_add(1, Ordering::SeqCst);

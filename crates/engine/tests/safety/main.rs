@@ -47,6 +47,7 @@ mod tree_hosts;
 mod tree_kit;
 mod tree_oracle;
 mod tree_places;
+mod tree_rounds;
 mod tree_sharing;
 mod trees;
 mod write_only;

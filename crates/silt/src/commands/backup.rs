@@ -141,7 +141,7 @@ fn run_one(
 }
 
 /// Backs up a directory as a volume.
-pub fn add_tree(
+fn add_tree(
     session: &Session<'_>,
     backup: &mut BackupSession<'_>,
     (name, root): (&str, &Path),

@@ -36,6 +36,7 @@ mod renames;
 mod replicas;
 mod replicate;
 mod restores;
+mod rounds_trees;
 mod s3;
 mod sharing;
 mod status;

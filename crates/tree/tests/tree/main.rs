@@ -5,6 +5,7 @@
 mod archive;
 mod kit;
 mod make;
+mod origin;
 mod patterns;
 mod races;
 mod walk;
