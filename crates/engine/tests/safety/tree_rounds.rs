@@ -366,6 +366,37 @@ fn a_tree_is_walked_once_unless_what_is_stored_of_it_changes() {
     }
 }
 
+/// While the second tree is scanned, somebody else backs up another state of the first.
+#[test]
+fn the_record_of_a_tree_says_nothing_of_another_parent() {
+    let fleet = Fleet::new();
+    let (_, world, repository) = fleet.one_host();
+    fleet.round(&repository).unwrap();
+    world.pass_seconds(86_400);
+    let root = &fleet.roots[0];
+    fs::write(root.join("another"), noise(40, 30_000)).unwrap();
+    let backup = || {
+        let mut session = repository.backup("a", options())?;
+        session.add_tree("files", root, &TreeOptions::default())?;
+        session.finish()
+    };
+    let somebody = || {
+        fs::remove_dir_all(root.join("programs")).unwrap();
+        fs::write(root.join("library"), noise(41, 3_000_000)).unwrap();
+        // The scan of the first may still be giving its lease back.
+        let mut tries = (0..100_000).map(|_| backup());
+        assert!(tries.any(|backup| backup.is_ok()), "the lease is not given back");
+        fs::write(root.join("library"), noise(42, 1_500_000)).unwrap();
+    };
+    let walks = AtomicUsize::new(0);
+    let mut members = fleet.members();
+    let when = Some(When::Walk(0));
+    members[1] = tree("b", Changing::new(&fleet.roots[1], when, &somebody, &walks));
+    let report = repository.backup_round(members, &rescan()).unwrap();
+    assert!(report.backups.iter().all(Result::is_ok), "{report:?}");
+    fleet.assert_whole(&repository);
+}
+
 /// What the record of a scan holds of a tree is all that there is to know.
 #[test]
 fn every_oddity_of_a_tree_comes_back_from_a_round() {
