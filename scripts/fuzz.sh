@@ -8,7 +8,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 llvm=-Cllvm-args=-sanitizer-coverage
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module $llvm-level=4 $llvm-inline-8bit-counters $llvm-pc-table $llvm-trace-compares"
 cargo +nightly build --release --locked --target "$host"
-mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images corpus/deltas corpus/replica corpus/replication_source \
+mkdir -p corpus/layouts corpus/sources corpus/nbd corpus/nbd_client corpus/images corpus/deltas corpus/archives corpus/replica corpus/replication_source \
   artifacts
 for file in ../testdata/format/v1/*.bin; do
   for choice in $(seq 0 25); do
@@ -41,10 +41,30 @@ for replica in 0 1 2 15 16 18 30; do
 done
 # A stored delta, whose base takes 192 of 256 parts of the input.
 { printf '\x01\xc0\xff'; cat ../testdata/deltas/v1/base.bin ../testdata/deltas/v1/delta.bin; } >corpus/deltas/stored
+# An archive in each format of GNU tar, with all kinds of entries that this user can make.
+tree=$(mktemp -d)
+mkdir -p "$tree/d/$(printf 'n%.0s' $(seq 120))/e"
+printf content >"$tree/d/file"
+ln "$tree/d/file" "$tree/d/second name"
+ln -s file "$tree/d/link"
+mkfifo "$tree/d/pipe"
+printf x | dd of="$tree/d/sparse" bs=1 seek=300000 status=none
+truncate -s 600000 "$tree/d/sparse"
+setfattr -n user.note -v value "$tree/d/file" 2>/dev/null || true
+for format in v7 oldgnu gnu ustar posix; do
+  sparse=""
+  [[ $format == v7 || $format == ustar ]] || sparse=--sparse
+  { printf '\x00' && tar -C "$tree" --format "$format" $sparse -cf - d 2>/dev/null || true; } >"corpus/archives/$format"
+done
+for version in 0.0 0.1 1.0; do
+  { printf '\x00' && tar -C "$tree" --format posix --sparse-version "$version" --xattrs -S -cf - d; } >"corpus/archives/sparse-$version"
+done
+{ printf '\x02' && tar -C "$tree" --format posix --xattrs -cf - d; } >"corpus/archives/below"
+rm -r "$tree"
 # Inputs of a replication are slow, and short ones do little.
 options() {
   [[ $1 != repl* ]] || echo -len_control=0 -max_len=64
 }
-for target in layouts sources nbd nbd_client images deltas replica replication_source; do
+for target in layouts sources nbd nbd_client images deltas archives replica replication_source; do
   "target/$host/release/$target" "corpus/$target" $(options "$target") -artifact_prefix=artifacts/ -max_total_time="$seconds" -rss_limit_mb=2048
 done

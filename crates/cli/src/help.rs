@@ -59,7 +59,7 @@ s3://bucket/vms?class=STANDARD_IA&connections=8
 
 const TREES_INTRODUCTION: &str = "\
 A directory is backed up as a file tree: `silt backup home /srv/home etc=/etc`. These options
-of `silt backup` leave entries out, and decide which files are read again:
+of `silt backup` choose what is backed up, and decide which files are read again:
 
 ";
 

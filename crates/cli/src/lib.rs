@@ -25,8 +25,10 @@ mod replicate;
 mod rounds;
 mod series;
 mod serve;
+mod tree_options;
 mod trees;
 mod tune;
+pub mod volume_args;
 
 pub use agent::{
     Agent, AgentRun, BusOptions, Calendar, Cluster, ClusterBackup, ClusterCancel, ClusterRound,

@@ -75,6 +75,7 @@ pub enum Command {
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
+  find /srv -newer stamp -print0 | silt backup srv /srv --files-from-raw -
   silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
   silt backup web1 --due-since '2026-11-20 01:00'
   silt backup --fleet fleet.toml --spool --rounds 4
@@ -98,7 +99,8 @@ pub enum Command {
     #[command(after_help = "Examples:
   silt ls web1@2026-11-20
   silt ls home@latest:etc/ssh -l
-  silt ls home@latest:home/alice -lR --json")]
+  silt ls home@latest:home/alice -lR --json
+  silt ls home@latest:home/alice -R --acl")]
     Ls(Ls),
     /// Print files of a file tree to standard output
     #[command(after_help = "Examples:
@@ -558,7 +560,7 @@ pub struct OneSnapshot {
 #[derive(Args)]
 pub struct Restore {
     /// SNAPSHOT or SNAPSHOT:VOLUME; for a part of a file tree also SNAPSHOT:[VOLUME]/PATH.
-    pub snapshot: String,
+    pub snapshot: OsString,
     /// A file, a block device, - for standard output, or a folder for one file per volume. For a
     /// file tree: the folder for its files.
     pub target: PathBuf,
@@ -615,9 +617,9 @@ pub struct Check {
 #[derive(Args)]
 pub struct Diff {
     /// The older snapshot: SNAPSHOT, SNAPSHOT:VOLUME, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH.
-    pub old: String,
+    pub old: OsString,
     /// The newer snapshot.
-    pub new: String,
+    pub new: OsString,
 }
 
 #[derive(Subcommand)]

@@ -13,6 +13,7 @@ mod drawn_agents;
 mod drawn_deltas;
 mod drawn_nodes;
 mod drawn_sites;
+mod drawn_trees;
 mod history;
 mod link;
 mod live;

@@ -44,6 +44,9 @@ enum Command {
         /// Play histories of storage nodes. Every third one of the others has nodes, too.
         #[arg(long, conflicts_with_all = ["guarded", "sites", "agents"])]
         nodes: bool,
+        /// Play histories in which every series has file trees. Most of the others have some, too.
+        #[arg(long, conflicts_with_all = ["guarded", "sites", "agents", "nodes"])]
+        trees: bool,
         /// Do not shrink the first failure.
         #[arg(long)]
         no_shrink: bool,
@@ -67,6 +70,9 @@ enum Command {
         /// The seed is of a history of storage nodes.
         #[arg(long, conflicts_with_all = ["guarded", "sites", "agents"])]
         nodes: bool,
+        /// The seed is of a history of file trees.
+        #[arg(long, conflicts_with_all = ["guarded", "sites", "agents", "nodes"])]
+        trees: bool,
     },
 }
 
@@ -78,8 +84,19 @@ fn main() -> ExitCode {
     // Panics are reported as violations of their history.
     std::panic::set_hook(Box::new(|_| {}));
     match Arguments::parse().command {
-        Command::Run { histories, seed, jobs, all, guarded, sites, agents, nodes, no_shrink } => {
-            let draw = drawing([guarded, sites, agents, nodes]);
+        Command::Run {
+            histories,
+            seed,
+            jobs,
+            all,
+            guarded,
+            sites,
+            agents,
+            nodes,
+            trees,
+            no_shrink,
+        } => {
+            let draw = drawing([guarded, sites, agents, nodes, trees]);
             let begun = std::time::Instant::now();
             let failed = run(histories, seed, jobs, all, draw);
             let seconds = begun.elapsed().as_secs_f64();
@@ -97,8 +114,8 @@ fn main() -> ExitCode {
             println!("seed {}: {violations:#?}\nshrunk to {plan:#?}", failed[0]);
             ExitCode::FAILURE
         }
-        Command::Replay { seed, shrink: wanted, guarded, sites, agents, nodes } => {
-            let mut plan = drawing([guarded, sites, agents, nodes])(seed);
+        Command::Replay { seed, shrink: wanted, guarded, sites, agents, nodes, trees } => {
+            let mut plan = drawing([guarded, sites, agents, nodes, trees])(seed);
             if wanted {
                 plan = shrink(&plan).0;
             }
@@ -111,12 +128,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn drawing(of: [bool; 4]) -> fn(u64) -> Plan {
+fn drawing(of: [bool; 5]) -> fn(u64) -> Plan {
     match of {
         [true, ..] => Plan::draw_guarded,
         [_, true, ..] => Plan::draw_sites,
-        [.., true, _] => Plan::draw_agents,
-        [.., true] => Plan::draw_with_nodes,
+        [_, _, true, ..] => Plan::draw_agents,
+        [_, _, _, true, _] => Plan::draw_with_nodes,
+        [.., true] => Plan::draw_with_trees,
         _ => Plan::draw,
     }
 }

@@ -36,9 +36,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The number of the auditor, who comes after the hosts and the two threads of each agent.
+    /// The number of the auditor, who comes after the hosts, all agents together, and the worker of
+    /// each.
     pub fn auditor(&self) -> usize {
-        self.hosts.len() + 2 * self.agents.len()
+        let of_agents = if self.agents.is_empty() { 0 } else { 1 + self.agents.len() };
+        self.hosts.len() + of_agents
     }
 }
 
@@ -411,35 +413,6 @@ impl Plan {
         plan.draw_nodes(&mut Random(seed ^ 0x000d_0de5));
         plan
     }
-
-    /// Adds what concerns file trees alone.
-    fn draw_trees(&mut self, random: &mut Random) {
-        for shape in &mut self.shapes {
-            *shape = match *shape {
-                Shape::Both if random.once_in(2) => Shape::Varied,
-                Shape::Tree if random.once_in(4) => Shape::Trees,
-                shape => shape,
-            };
-        }
-        if self.shapes.iter().all(|shape| shape.trees() == 0) {
-            return;
-        }
-        if random.once_in(3) {
-            self.tick_ms = random.of(&[4, 10, 1000, 2000]);
-            let skew_minutes = self.hosts.first().map_or(0, |host| host.skew_minutes);
-            self.hosts.iter_mut().for_each(|host| host.skew_minutes = skew_minutes);
-        }
-        for host in &mut self.hosts {
-            if random.once_in(4) {
-                let after_minutes = random.of(&[0, 0, 1, 10]);
-                let action = Action::Tune(series(random), random.bits());
-                let faults = (0..random.below(2)).map(|_| fault(self.folders, random)).collect();
-                let place = random.below(host.work.len() + 1);
-                let faults_there = Vec::new();
-                host.work.insert(place, Work { after_minutes, action, faults, faults_there });
-            }
-        }
-    }
 }
 
 /// The set of operations from which a history is drawn. With few different operations, rare
@@ -587,7 +560,7 @@ fn guarded(one: Series, number: u64, usual: [Action; 3]) -> Vec<Action> {
     actions
 }
 
-fn series(random: &mut Random) -> Series {
+pub(crate) fn series(random: &mut Random) -> Series {
     random.of(&[Series::Vm, Series::Vm, Series::Vm, Series::Other])
 }
 

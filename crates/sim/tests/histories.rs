@@ -2,6 +2,8 @@
 
 #[path = "histories/nodes.rs"]
 mod nodes;
+#[path = "histories/trees.rs"]
+mod trees;
 
 use silt_sim::{
     Action, Class, Exact, Fault, Host, Keep, Kind, Plan, Point, Series, Shape, Work, Wrong, play,

@@ -10,12 +10,12 @@ use silt_format::{Error, Result, SEGMENT_BYTES};
 use silt_repository::objects::Objects;
 use silt_repository::packs::PackWriter;
 use silt_repository::tree::TreeWriter;
+use silt_tree::{ACCESS_ACL, AclOwner, DEFAULT_ACL, acl_owners};
 
 use super::events::TreeEvent;
 use super::map::NewMap;
 
-/// A file with several names: its content, with the times that it had then, and how many names are
-/// still to come.
+/// A file with several names: its content, with the times that it had then.
 struct Linked {
     extents: Vec<Extent>,
     state: State,
@@ -23,7 +23,6 @@ struct Linked {
     size: u64,
     modified: Timestamp,
     changed: Timestamp,
-    left: u32,
 }
 
 /// The tree that is being written.
@@ -32,7 +31,7 @@ pub(crate) struct Assembly {
     pub(crate) map: NewMap,
     /// The content of the next file so far.
     extents: Vec<Extent>,
-    /// By number of the file system and inode number.
+    /// The files of which further names may come, by number of the file system and inode number.
     linked: HashMap<(u16, u64), Linked>,
     pub(crate) counts: TreeCounts,
     pub(crate) kinds: [KindCounts; FileKind::ALL.len()],
@@ -74,6 +73,7 @@ impl Assembly {
                 self.writer.know(&pages);
                 Ok(())
             }
+            TreeEvent::Large { .. } => Ok(()),
             TreeEvent::Piece { start, bytes } => {
                 let Some(segment) = segment else {
                     return Err(Error::invalid("content of a file has no segment"));
@@ -94,13 +94,14 @@ impl Assembly {
                 self.extents.clear();
                 Ok(())
             }
-            TreeEvent::File { name, metadata, state, content } => {
+            TreeEvent::File { name, metadata, state, content, has_more_names } => {
                 let extents = std::mem::take(&mut self.extents);
                 let metadata = *metadata;
                 let entry = Entry { name, metadata, state, content, extents, subtree: None };
+                self.note_link(&entry, has_more_names);
                 self.add(entry, objects, packs)
             }
-            TreeEvent::Link { name, metadata } => {
+            TreeEvent::Link { name, metadata, has_more_names } => {
                 let id = (metadata.file_system, metadata.inode);
                 let Some(linked) = self.linked.get(&id) else {
                     return Err(Error::invalid("the first name of a hard link is missing"));
@@ -111,9 +112,15 @@ impl Assembly {
                 let Linked { size, modified, changed, .. } = *linked;
                 let metadata = Metadata { size, modified, changed, ..*metadata };
                 let entry = Entry { name, metadata, state, content, extents, subtree: None };
+                self.note_link(&entry, has_more_names);
                 self.add(entry, objects, packs)
             }
-            TreeEvent::Entry(entry) => self.add(*entry, objects, packs),
+            TreeEvent::Entry { entry, has_more_names } => {
+                if entry.metadata.kind == EntryKind::File {
+                    self.note_link(&entry, has_more_names);
+                }
+                self.add(*entry, objects, packs)
+            }
             TreeEvent::Leave => {
                 self.root = self.writer.leave(objects, packs)?;
                 Ok(())
@@ -136,7 +143,6 @@ impl Assembly {
 
     fn add(&mut self, entry: Entry, objects: &Objects, packs: &mut PackWriter) -> Result<()> {
         self.count(&entry);
-        self.note_link(&entry);
         let segment_bytes = to_u64(SEGMENT_BYTES);
         for extent in &entry.extents {
             let Some(address) = extent.address else { continue };
@@ -151,23 +157,16 @@ impl Assembly {
     }
 
     /// Remembers the content of a file with hard links until its last name.
-    fn note_link(&mut self, entry: &Entry) {
+    fn note_link(&mut self, entry: &Entry, has_more_names: bool) {
         let metadata = &entry.metadata;
-        if metadata.kind != EntryKind::File || metadata.links < 2 {
-            return;
-        }
         let id = (metadata.file_system, metadata.inode);
-        if let Some(linked) = self.linked.get_mut(&id) {
-            linked.left = linked.left.saturating_sub(1);
-            if linked.left == 0 {
-                self.linked.remove(&id);
-            }
+        if !has_more_names {
+            self.linked.remove(&id);
             return;
         }
-        let (extents, state) = (entry.extents.clone(), entry.state);
-        let (content, size, left) = (entry.content, metadata.size, metadata.links - 1);
-        let (modified, changed) = (metadata.modified, metadata.changed);
-        let linked = Linked { extents, state, content, size, modified, changed, left };
+        let (extents, state, content) = (entry.extents.clone(), entry.state, entry.content);
+        let Metadata { size, modified, changed, .. } = *metadata;
+        let linked = Linked { extents, state, content, size, modified, changed };
         self.linked.insert(id, linked);
     }
 
@@ -190,5 +189,13 @@ impl Assembly {
         }
         self.users.insert(metadata.uid);
         self.groups.insert(metadata.gid);
+        let is_acl = |name: &[u8]| name == ACCESS_ACL || name == DEFAULT_ACL;
+        let acls = metadata.xattrs.iter().filter(|xattr| is_acl(&xattr.name));
+        for owner in acls.flat_map(|xattr| acl_owners(&xattr.value)) {
+            match owner {
+                AclOwner::User(id) => self.users.insert(id),
+                AclOwner::Group(id) => self.groups.insert(id),
+            };
+        }
     }
 }

@@ -21,12 +21,15 @@ pub(crate) struct TreeClaim {
     pub(crate) is_large: bool,
 }
 
+/// `has_more_names` tells whether a [`TreeEvent::Link`] to the same file may follow.
 #[derive(Debug)]
 pub(crate) enum TreeEvent {
     /// A directory begins. The entry has no subtree yet.
     Enter(Box<Entry>),
     /// Pages of this directory in the parent.
     Pages(Vec<BlockRef>),
+    /// A large file with this name is read from its beginning: the content up to its entry.
+    Large { name: Vec<u8> },
     /// The next content of the next file: this range of the segment.
     Piece { start: usize, bytes: usize },
     /// The next content of the next file: this range of the parent's segments.
@@ -36,11 +39,17 @@ pub(crate) enum TreeEvent {
     /// The next file is read again: drop its content so far.
     Again,
     /// A file with the content of the events before.
-    File { name: Vec<u8>, metadata: Box<Metadata>, state: State, content: FileKind },
-    /// A further name of an earlier file.
-    Link { name: Vec<u8>, metadata: Box<Metadata> },
+    File {
+        name: Vec<u8>,
+        metadata: Box<Metadata>,
+        state: State,
+        content: FileKind,
+        has_more_names: bool,
+    },
+    /// A further name of an earlier file, which had more names.
+    Link { name: Vec<u8>, metadata: Box<Metadata>, has_more_names: bool },
     /// An entry without content, or with the content that it had in the parent.
-    Entry(Box<Entry>),
+    Entry { entry: Box<Entry>, has_more_names: bool },
     /// The current directory ends.
     Leave,
 }

@@ -19,6 +19,7 @@ use super::known::{
 use super::map::OldSegments;
 use super::options::TreeOptions;
 use super::reading::{Before, Next, Reading, has_changed, update};
+use super::told::Told;
 
 /// Files of at least this size get segments of their own.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -42,14 +43,26 @@ pub(crate) struct TreeFeed<'a> {
     waiting: Option<Box<(Found, Option<Entry>)>>,
     /// The large file that is being read.
     reading: Option<Reading>,
-    /// Files with hard links, by number of the file system and inode number: the number of names
-    /// that are still to come.
-    links: HashMap<(u16, u64), u32>,
+    /// Files with hard links of which names are still to come, by number of the file system and
+    /// inode number.
+    links: HashMap<(u16, u64), Linked>,
     pub(crate) excluded: u64,
+    /// Entries whose status could not be read, directories that were left early, and listed entries
+    /// that do not exist.
+    pub(crate) failed: u64,
     ended: bool,
+    told: Told,
     warnings: Vec<Warning>,
     /// Bytes of files that were read or reused, for progress.
     seen_bytes: Arc<AtomicU64>,
+}
+
+/// A file with hard links, as its last name was added.
+struct Linked {
+    size: u64,
+    modified: Timestamp,
+    /// The number of names that are still to come.
+    left: u32,
 }
 
 impl<'a> TreeFeed<'a> {
@@ -73,7 +86,9 @@ impl<'a> TreeFeed<'a> {
             reading: None,
             links: HashMap::new(),
             excluded: 0,
+            failed: 0,
             ended: false,
+            told: Told::default(),
             warnings: Vec::new(),
             seen_bytes: Arc::default(),
         }
@@ -158,15 +173,24 @@ impl<'a> TreeFeed<'a> {
                 self.other(found, old.as_ref());
             }
             Step::Leave(error) => {
-                self.warnings.extend(error.as_ref().map(problem));
+                error.iter().for_each(|error| self.miss(error));
                 self.note_pages();
                 self.known.leave();
                 self.claim.events.push(TreeEvent::Leave);
             }
-            Step::Excluded(..) => self.excluded += 1,
-            Step::Failed(_, error) => self.warnings.push(problem(&error)),
+            Step::Excluded(name, reason) => {
+                self.excluded += 1;
+                Told::left_out(&self.context, self.options, &*self.walk, (&name, reason));
+            }
+            Step::Failed(_, error) => self.miss(&error),
         }
         Ok(false)
+    }
+
+    /// Counts what the tree lacks.
+    fn miss(&mut self, error: &Error) {
+        self.failed += 1;
+        self.warnings.push(problem(error));
     }
 
     fn note_pages(&mut self) {
@@ -177,6 +201,8 @@ impl<'a> TreeFeed<'a> {
     }
 
     fn enter(&mut self, mut found: Found) -> Result<()> {
+        let file_system = found.metadata.file_system;
+        self.told.directory(&self.context, self.options, &*self.walk, file_system);
         let old = self.known.enter(&found.name, &found.metadata)?;
         let looked = self.now();
         self.complete(&mut found, old.as_ref());
@@ -208,7 +234,8 @@ impl<'a> TreeFeed<'a> {
             content: FileKind::Other,
             subtree: None,
         };
-        self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
+        let has_more_names = false;
+        self.claim.events.push(TreeEvent::Entry { entry: Box::new(entry), has_more_names });
     }
 
     /// Adds flags, extended attributes and link target: the parent's if they are unchanged. Returns
@@ -240,34 +267,54 @@ impl<'a> TreeFeed<'a> {
     /// Reuses the parent's content of a file, or reads it. Returns whether the claim must be handed
     /// out now.
     fn file(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
-        let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
         let old = old.filter(|old| old.metadata.kind == EntryKind::File);
-        if let Some(old) = &old
+        let trust = self.options.trust.on(self.walk.traits(found.metadata.file_system));
+        let is_known = |metadata: &Metadata| {
+            old.as_ref().is_some_and(|old| is_unchanged(trust, old, metadata))
+        };
+        let is_link = self.is_link(&found.metadata);
+        let is_reused = !is_link
             && !self.options.reread
-            && is_unchanged(trust, old, &found.metadata)
-            && self.old.are_usable(old.segments())?
-        {
-            if !self.complete(&mut found, Some(old)) {
+            && is_known(&found.metadata)
+            && self.old.are_usable(old.iter().flat_map(Entry::segments))?;
+        if is_link || is_reused {
+            if !self.complete(&mut found, old.as_ref()) {
                 return Ok(false);
             }
-            self.seen_bytes.fetch_add(old.metadata.size, Ordering::Relaxed);
-            let state = State::Whole;
-            let (name, extents, content) = (found.name, old.extents.clone(), old.content);
-            let metadata = Metadata { size: old.metadata.size, ..found.metadata };
-            if !self.counts_as_link(&metadata) {
-                self.remember_links(&metadata);
-            }
-            let entry = Entry { name, metadata, state, content, extents, subtree: None };
-            self.claim.events.push(TreeEvent::Entry(Box::new(entry)));
-            return Ok(false);
-        }
-        if self.counts_as_link(&found.metadata) {
-            if self.walk.complete(&mut found) {
+            // The name may have been given to another file since, or the file changed.
+            if is_link && self.is_link(&found.metadata) {
+                let has_more_names = self.note_name(&found.metadata);
                 let (name, metadata) = (found.name, Box::new(found.metadata));
-                self.claim.events.push(TreeEvent::Link { name, metadata });
+                self.claim.events.push(TreeEvent::Link { name, metadata, has_more_names });
+                return Ok(false);
             }
-            return Ok(false);
+            if is_reused && is_known(&found.metadata) {
+                self.reuse(found, old);
+                return Ok(false);
+            }
         }
+        self.read(found, old, buffer)
+    }
+
+    /// Adds a file with the content that it had in the parent.
+    fn reuse(&mut self, found: Found, old: Option<Entry>) {
+        let Some(old) = old else { return };
+        self.seen_bytes.fetch_add(old.metadata.size, Ordering::Relaxed);
+        let has_more_names = self.note_name(&found.metadata);
+        let entry = Entry {
+            name: found.name,
+            metadata: found.metadata,
+            state: State::Whole,
+            content: old.content,
+            extents: old.extents,
+            subtree: None,
+        };
+        self.claim.events.push(TreeEvent::Entry { entry: Box::new(entry), has_more_names });
+    }
+
+    /// Reads a file, or the beginning of a large one. Returns whether the claim must be handed out
+    /// now.
+    fn read(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
         if !has_room(&found.metadata, buffer) {
             self.waiting = Some(Box::new((found, old)));
             return Ok(true);
@@ -292,7 +339,6 @@ impl<'a> TreeFeed<'a> {
             self.warnings.push(problem(&error));
         }
         let before = old.as_ref().map(Before::of).unwrap_or_default();
-        self.remember_links(&found.metadata);
         let mut reading = Reading::new(file, found.name, found.metadata, before, opened);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
@@ -301,23 +347,26 @@ impl<'a> TreeFeed<'a> {
         Ok(false)
     }
 
-    /// Remembers a file with hard links.
-    fn remember_links(&mut self, metadata: &Metadata) {
-        if metadata.links > 1 {
-            let id = (metadata.file_system, metadata.inode);
-            self.links.entry(id).or_insert(metadata.links - 1);
-        }
+    /// Returns whether the file came before under another name. A file that has changed since did
+    /// not, nor did a new one: file systems give the inode numbers of removed files again.
+    fn is_link(&self, metadata: &Metadata) -> bool {
+        self.links.get(&number(metadata)).is_some_and(|linked| {
+            metadata.links > 1
+                && (linked.size, linked.modified) == (metadata.size, metadata.modified)
+        })
     }
 
-    /// Returns whether the file came before under another name, and counts this name.
-    fn counts_as_link(&mut self, metadata: &Metadata) -> bool {
-        let id = (metadata.file_system, metadata.inode);
-        let Some(left) = self.links.get_mut(&id) else { return false };
-        *left = left.saturating_sub(1);
-        if *left == 0 {
-            self.links.remove(&id);
+    /// Notes a name of a file as it is added. Returns whether further names may come.
+    fn note_name(&mut self, metadata: &Metadata) -> bool {
+        let before = self.links.get(&number(metadata)).filter(|_| self.is_link(metadata));
+        let left = before.map_or(metadata.links, |linked| linked.left).saturating_sub(1);
+        if left == 0 {
+            self.links.remove(&number(metadata));
+        } else {
+            let linked = Linked { size: metadata.size, modified: metadata.modified, left };
+            self.links.insert(number(metadata), linked);
         }
-        true
+        left > 0
     }
 
     /// Adds a file that could not be opened: a hole of its size. Ignores one that no longer exists.
@@ -328,8 +377,11 @@ impl<'a> TreeFeed<'a> {
         self.warnings.push(problem(error));
         self.claim.events.extend(hole(found.metadata.size));
         let content = silt_tree::kind_of(&[], &found.name);
+        // Other names are tried again.
+        self.links.remove(&number(&found.metadata));
         let (name, metadata, state) = (found.name, Box::new(found.metadata), State::Unreadable);
-        self.claim.events.push(TreeEvent::File { name, metadata, state, content });
+        let has_more_names = false;
+        self.claim.events.push(TreeEvent::File { name, metadata, state, content, has_more_names });
     }
 
     /// Reads a small file and appends it to the buffer. Returns `false` if it has grown and no
@@ -396,6 +448,9 @@ impl<'a> TreeFeed<'a> {
         let Some(mut reading) = self.reading.take() else { return Ok(false) };
         self.context.check_interrupted()?;
         let before: Vec<u64> = reading.candidates(BEFORE_MAX).collect();
+        if reading.offset == 0 {
+            self.claim.events.push(TreeEvent::Large { name: reading.name.clone() });
+        }
         let ended = loop {
             let (start, room) = (buffer.len(), SEGMENT_BYTES - buffer.len());
             if room == 0 {
@@ -472,11 +527,17 @@ impl<'a> TreeFeed<'a> {
             update(&mut metadata, &now);
             metadata.size = size;
         }
+        let has_more_names = self.note_name(&metadata);
         let content = reading.kind();
         let name = std::mem::take(&mut reading.name);
         let metadata = Box::new(metadata);
-        self.claim.events.push(TreeEvent::File { name, metadata, state, content });
+        self.claim.events.push(TreeEvent::File { name, metadata, state, content, has_more_names });
     }
+}
+
+/// Returns the number of the file system and the inode number.
+fn number(metadata: &Metadata) -> (u16, u64) {
+    (metadata.file_system, metadata.inode)
 }
 
 /// Returns whether a file fits into the rest of a segment, or the segment is still empty.

@@ -13,6 +13,7 @@ use silt_repository::tree::TreeVolume;
 use silt_tree::{ArchiveEntry, PathRules, TarWriter, ZipWriter};
 
 use super::content::is_directory;
+use super::linked::{FileId, file_id};
 use super::selected::{Selected, SelectedWalk};
 use super::walk::Failures;
 use crate::repository::Repository;
@@ -169,19 +170,12 @@ impl Writer<'_> {
     }
 }
 
-/// Identifies a file with hard links: type, file system, inode.
-type FileId = (EntryKind, u16, u64);
-
-fn id(entry: &Entry) -> FileId {
-    (entry.metadata.kind, entry.metadata.file_system, entry.metadata.inode)
-}
-
 struct Dump<'d> {
     repository: &'d Repository,
     volume: &'d TreeVolume,
     writer: Writer<'d>,
     /// For each file with hard links: its first path, and the number of names still to come.
-    first_names: HashMap<FileId, (Vec<u8>, u32)>,
+    first_names: HashMap<(EntryKind, FileId), (Vec<u8>, u32)>,
     buffer: Vec<u8>,
     total: u64,
     report: DumpReport,
@@ -215,7 +209,7 @@ impl Dump<'_> {
             content.clear();
             let read = ranges.iter().try_for_each(|range| self.read(entry, range, &mut content));
             if let Err(error) = read {
-                self.first_names.remove(&id(entry));
+                self.first_names.remove(&(entry.metadata.kind, file_id(entry)));
                 self.failed(path, error)?;
                 self.buffer = content;
                 return Ok(());
@@ -313,7 +307,7 @@ impl Dump<'_> {
         if is_directory(entry) {
             return None;
         }
-        let id = id(entry);
+        let id = (metadata.kind, file_id(entry));
         if let Some((first, left)) = self.first_names.get_mut(&id) {
             let first = first.clone();
             *left = left.saturating_sub(1);

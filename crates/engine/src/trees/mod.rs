@@ -1,11 +1,13 @@
 //! Reading, searching, comparing and restoring file trees, and choosing their chunking.
 
+mod amend;
 mod chunking;
 mod content;
 mod diff;
 mod dump;
 mod fill;
 mod find;
+mod linked;
 mod pair;
 mod plan;
 mod restore;

@@ -1,5 +1,5 @@
 //! Random sequences of all operations, with crashes, against a model: a map from snapshots to
-//! images.
+//! images and file trees.
 //!
 //! A sequence that fails is shrunk: steps are left out as long as it still fails.
 
@@ -17,6 +17,7 @@ use siltstone::{
 };
 
 use crate::kit::{self, Random, World};
+use crate::model_trees::{self, Files};
 use crate::{deltas, rounds, shared};
 
 /// How many sequences are tried in memory; SILT_MODEL_SEQUENCES says otherwise.
@@ -24,7 +25,9 @@ const SEQUENCES: u64 = 500;
 const STEPS: usize = 32;
 const ALL: CheckOptions =
     CheckOptions { series: Vec::new(), data: DataCheck::All, restart: false, jobs: 1 };
-const NAMES: [&str; 2] = ["vm", "other"];
+/// Two disks and a file tree.
+const NAMES: [&str; 3] = ["vm", "other", "files"];
+const DISKS: usize = 2;
 
 /// What may happen. Numbers choose among what there is.
 #[derive(Clone, Debug)]
@@ -38,9 +41,9 @@ enum Action {
         keep_s: u64,
     },
     Check,
-    /// Both series at once, with a spool or without.
+    /// Both disks at once, with a spool or without.
     Round(bool),
-    /// What both have is copied to the shared store.
+    /// What several have is copied to the shared store.
     Build(SharePolicy),
     Repoint,
     /// Chunks that resemble others become deltas.
@@ -86,7 +89,7 @@ fn action(random: &mut Random) -> Action {
 fn steps(seed: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let step = |random: &mut Random| {
-        let which = usize::from(random.below(5) == 0);
+        let which = [0, 0, 0, 0, 1, 2, 2][random.below(7)];
         match random.below(5) {
             0 | 1 => Step::Change(which, random.next()),
             2 | 3 => Step::Do(which, action(random)),
@@ -105,10 +108,11 @@ struct Model {
     dead: Arc<Mutex<HashSet<u32>>>,
     process: u32,
     seed: u64,
-    images: [Vec<u8>; 2],
+    images: [Vec<u8>; DISKS],
+    files: Files,
     /// Every snapshot that was ever committed.
     known: BTreeMap<u64, Vec<u8>>,
-    living: [BTreeSet<u64>; 2],
+    living: [BTreeSet<u64>; NAMES.len()],
 }
 
 impl Model {
@@ -123,8 +127,9 @@ impl Model {
                 let other = [common.as_slice(), &kit::image(seed + 1, 200)].concat();
                 [common, other]
             },
+            files: Files::new(seed),
             known: BTreeMap::new(),
-            living: [BTreeSet::new(), BTreeSet::new()],
+            living: Default::default(),
         };
         kit::init(model.storage.clone(), &model.world()).unwrap();
         model
@@ -154,7 +159,7 @@ impl Model {
         repository: &Repository,
         which: usize,
         action: &Action,
-    ) -> silt_format::Result<[BTreeSet<u64>; 2]> {
+    ) -> silt_format::Result<[BTreeSet<u64>; NAMES.len()]> {
         let mut after = self.living.clone();
         match action {
             Action::Round(spool) => {
@@ -201,7 +206,10 @@ impl Model {
         let mut after = living.clone();
         match action {
             Action::Backup => {
-                let report = kit::backup(repository, name, &self.images[which])?;
+                let report = match self.images.get(which) {
+                    Some(image) => kit::backup(repository, name, image)?,
+                    None => model_trees::backup(repository, name, &self.files)?,
+                };
                 after.push(report.snapshot.id.0);
             }
             Action::Delete(first, more, method) => {
@@ -255,10 +263,10 @@ impl Model {
 
     fn step(&mut self, step: &Step) {
         match step {
-            Step::Change(which, seed) => {
-                let changed = kit::changed(&self.images[*which], *seed);
-                self.images[*which] = kit::touched(&changed, *seed);
-            }
+            Step::Change(which, seed) => match self.images.get_mut(*which) {
+                Some(image) => *image = kit::touched(&kit::changed(image, *seed), *seed),
+                None => self.files.change(*seed),
+            },
             Step::Do(which, action) => {
                 let repository = self.repository();
                 self.living = self.act(&repository, *which, action).unwrap();
@@ -272,10 +280,11 @@ impl Model {
                 self.see_after_crash(*which, action);
             }
         }
-        // What is new is what the images were.
-        for (living, image) in self.living.iter().zip(&self.images) {
+        // What is new is what the images and files were.
+        let now = [self.images[0].clone(), self.images[1].clone(), self.files.manifest()];
+        for (living, content) in self.living.iter().zip(&now) {
             for id in living {
-                self.known.entry(*id).or_insert_with(|| image.clone());
+                self.known.entry(*id).or_insert_with(|| content.clone());
             }
         }
     }
@@ -301,13 +310,19 @@ impl Model {
 
     /// Every living snapshot is as it was, and nothing else is listed.
     fn verify(&mut self) {
-        for which in 0..2 {
+        for which in 0..NAMES.len() {
             assert_eq!(self.listed(which), self.living[which]);
         }
         let repository = self.repository();
-        for id in self.living.iter().flatten() {
-            let found = kit::find(&repository, &Selector::Id(Id(*id).to_string())).unwrap();
-            assert!(kit::restore(&repository, &found).unwrap() == self.known[id], "{}", Id(*id));
+        for (which, living) in self.living.iter().enumerate() {
+            for id in living {
+                let found = kit::find(&repository, &Selector::Id(Id(*id).to_string())).unwrap();
+                let restored = match which {
+                    0..DISKS => kit::restore(&repository, &found),
+                    _ => model_trees::manifest(&repository, &found),
+                };
+                assert!(restored.unwrap() == self.known[id], "{}", Id(*id));
+            }
         }
         let report = repository.check(&ALL).unwrap();
         assert!(report.damage.is_empty(), "{:?}", report.damage);

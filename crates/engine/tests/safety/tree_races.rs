@@ -1,0 +1,362 @@
+//! Names that are given to other files, and files that are changed, right when a backup looks.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use silt_format::Result;
+use silt_format::tree::{Metadata, State};
+use silt_storage::MemoryStorage;
+use silt_tree::{
+    FileSource, FileSystemTraits, Found as Seen, Owners, Rules, Step, TreeSource, Trust, Walk,
+};
+use siltstone::{Repository, TreeOptions, TreeVolume};
+
+use crate::kit::{self, World};
+use crate::tree_kit::{Scratch, set_modified};
+use crate::trees::{assert_whole, rename, restore};
+
+/// What happens once, when a step of this name was taken, or when the file was read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum At {
+    /// Behind the status of the name, before anything else of it.
+    Step(&'static str),
+    /// Behind the first bytes that are read of it.
+    Read(&'static str),
+}
+
+type Event = Box<dyn FnOnce() + Send>;
+type Events = Arc<Mutex<HashMap<At, Event>>>;
+
+/// A directory in which something happens while it is walked.
+struct Scripted {
+    walk: Walk,
+    events: Events,
+    /// The inode numbers that names have instead of their own.
+    numbers: HashMap<&'static str, u64>,
+    /// The number that the entry of the last step really has.
+    real: u64,
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8(name.to_vec()).unwrap()
+}
+
+fn happen(events: &Events, is_now: impl Fn(&At) -> bool) {
+    let mut waiting = events.lock().unwrap();
+    let now: Vec<At> = waiting.keys().filter(|at| is_now(at)).copied().collect();
+    now.iter().for_each(|at| waiting.remove(at).unwrap()());
+}
+
+impl Scripted {
+    fn renumber(&mut self, found: &mut Seen) {
+        self.real = found.metadata.inode;
+        if let Some(number) = self.numbers.get(&*text(&found.name)) {
+            found.metadata.inode = *number;
+        }
+    }
+}
+
+impl TreeSource for Scripted {
+    fn next(&mut self) -> Result<Option<Step>> {
+        let mut step = self.walk.next()?;
+        if let Some(Step::Entry(found)) = &mut step {
+            self.renumber(found);
+            let name = text(&found.name);
+            happen(&self.events, |at| matches!(at, At::Step(of) if *of == name));
+        }
+        Ok(step)
+    }
+    fn complete(&mut self, found: &mut Seen) -> bool {
+        if !self.numbers.contains_key(&*text(&found.name)) {
+            return self.walk.complete(found);
+        }
+        found.metadata.inode = self.real;
+        let is_there = self.walk.complete(found);
+        self.renumber(found);
+        is_there
+    }
+    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
+        let mut metadata = found.metadata.clone();
+        if self.numbers.contains_key(&*text(&found.name)) {
+            metadata.inode = self.real;
+        }
+        let real = Seen { name: found.name.clone(), metadata, problem: None };
+        let file = TreeSource::open_file(&mut self.walk, &real)?;
+        Ok(Box::new(ScriptedFile(file, text(&found.name), self.events.clone())))
+    }
+    fn vanished(&self) -> u64 {
+        self.walk.vanished()
+    }
+    fn traits(&self, file_system: u16) -> FileSystemTraits {
+        self.walk.traits(file_system)
+    }
+    fn owners(&self) -> Owners {
+        Owners::default()
+    }
+}
+
+struct ScriptedFile(Box<dyn FileSource>, String, Events);
+
+impl FileSource for ScriptedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let read = self.0.read_at(offset, buffer);
+        happen(&self.2, |at| matches!(at, At::Read(of) if *of == self.1));
+        read
+    }
+    fn status(&self) -> Result<Metadata> {
+        self.0.status()
+    }
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
+        self.0.next_data(offset, size)
+    }
+}
+
+/// A directory, and a repository whose clock is an hour ahead of its files.
+struct Stage {
+    scratch: Scratch,
+    root: PathBuf,
+    repository: Repository,
+    world: Arc<World>,
+    options: TreeOptions,
+    events: Events,
+    numbers: HashMap<&'static str, u64>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let root = scratch.folder("source");
+        let (repository, world) = crate::trees::repository(&scratch);
+        let (options, events, numbers) =
+            (TreeOptions::default(), Events::default(), HashMap::new());
+        Self { scratch, root, repository, world, options, events, numbers }
+    }
+
+    fn at(&self, at: At, event: impl FnOnce() + Send + 'static) {
+        self.events.lock().unwrap().insert(at, Box::new(event));
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        fs::write(self.root.join(name), bytes).unwrap();
+        self.root.join(name)
+    }
+
+    fn link(&self, name: &str, other: &str) {
+        fs::hard_link(self.root.join(name), self.root.join(other)).unwrap();
+    }
+
+    fn backup(&self) -> TreeVolume {
+        self.world.pass_seconds(3600);
+        let mut session = self.repository.backup("home", kit::options()).unwrap();
+        let walk = Walk::open(&self.root, &Rules::default()).unwrap();
+        let (events, numbers) = (self.events.clone(), self.numbers.clone());
+        let source = Box::new(Scripted { walk, events, numbers, real: 0 });
+        session.add_tree_from("files", "scripted", source, &self.options).unwrap();
+        session.finish().unwrap();
+        assert!(self.events.lock().unwrap().is_empty(), "all has happened");
+        let found = kit::latest(&self.repository, "home").unwrap();
+        TreeVolume::open(&self.repository, found.volume("files").unwrap(), 0).unwrap()
+    }
+
+    fn restore(&self, name: &str) -> PathBuf {
+        let target = self.scratch.path(name);
+        restore(&self.repository, &kit::latest(&self.repository, "home").unwrap(), &target);
+        assert_whole(&self.repository);
+        target
+    }
+}
+
+fn read(volume: &TreeVolume, name: &str) -> Vec<u8> {
+    let file = volume.find(name.as_bytes()).unwrap();
+    let mut bytes = vec![0; usize::try_from(file.metadata.size).unwrap()];
+    assert_eq!(volume.read_at(&file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().ino()
+}
+
+/// A file with two names is removed when one was read, and its number given to a new file with two
+/// names: each name has the content of its own file.
+#[test]
+fn the_number_of_a_removed_file_does_not_bring_its_content_back() {
+    for (has_parent, new_names) in [(false, 2), (false, 1), (true, 2), (true, 1)] {
+        let mut stage = Stage::new();
+        stage.write("a", &[1; 9000]);
+        stage.link("a", "z removed");
+        if has_parent {
+            stage.backup();
+        }
+        // Of the same size, and of another time.
+        set_modified(&stage.write("m", &[2; 9000]), 1_000_000_000, 0);
+        if new_names == 2 {
+            stage.link("m", "n");
+        }
+        // A file system may give it another number, so it gets this one here.
+        let number = inode(&stage.root.join("a"));
+        stage.numbers = HashMap::from([("m", number), ("n", number)]);
+        let root = stage.root.clone();
+        stage.at(At::Step("m"), move || fs::remove_file(root.join("z removed")).unwrap());
+        let volume = stage.backup();
+        assert!(read(&volume, "a") == [1; 9000]);
+        assert!(read(&volume, "m") == [2; 9000], "{has_parent} {new_names}");
+        let restored = stage.restore("restored");
+        assert!(fs::read(restored.join("a")).unwrap() == [1; 9000]);
+        assert!(fs::read(restored.join("m")).unwrap() == [2; 9000]);
+        if new_names == 2 {
+            assert!(fs::read(restored.join("n")).unwrap() == [2; 9000]);
+            assert_eq!(inode(&restored.join("m")), inode(&restored.join("n")));
+        }
+        assert_ne!(inode(&restored.join("a")), inode(&restored.join("m")));
+    }
+}
+
+/// A further name of a file becomes that of another file after its status was read.
+#[test]
+fn a_name_that_is_given_to_another_file_has_its_content() {
+    for other_names in [1, 2] {
+        let stage = Stage::new();
+        stage.write("a", &[1; 9000]);
+        stage.link("a", "b");
+        stage.link("a", "c");
+        stage.write("x other", &[2; 9000]);
+        if other_names == 2 {
+            stage.link("x other", "z other");
+        }
+        let root = stage.root.clone();
+        stage.at(At::Step("b"), move || rename(&root.join("x other"), root.join("b")));
+        let volume = stage.backup();
+        let contents = ["a", "b", "c"].map(|name| read(&volume, name)[0]);
+        assert_eq!(contents, [1, 2, 1], "{other_names}");
+        let restored = stage.restore("restored");
+        assert_eq!(inode(&restored.join("a")), inode(&restored.join("c")));
+        if other_names == 2 {
+            assert_eq!(inode(&restored.join("b")), inode(&restored.join("z other")));
+        }
+    }
+}
+
+/// The number of a file's names changes while it is read, and once more before the next is reached.
+#[test]
+fn names_that_come_and_go_do_not_end_the_backup() {
+    for is_large in [false, true] {
+        let stage = Stage::new();
+        let path = stage.write("a", &vec![1; if is_large { 3 << 20 } else { 9000 }]);
+        stage.link("a", "y");
+        stage.link("a", "z");
+        stage.write("m", b"m");
+        let root = stage.root.clone();
+        stage.at(At::Read("a"), move || {
+            fs::remove_file(root.join("y")).unwrap();
+            fs::remove_file(root.join("z")).unwrap();
+            OpenOptions::new().append(true).open(root.join("a")).unwrap().write_all(&[1]).unwrap();
+        });
+        let root = stage.root.clone();
+        stage.at(At::Step("m"), move || {
+            fs::hard_link(root.join("a"), root.join("y")).unwrap();
+            fs::hard_link(root.join("a"), root.join("z")).unwrap();
+        });
+        let volume = stage.backup();
+        let wanted = fs::read(path).unwrap();
+        for name in ["a", "y", "z"] {
+            assert!(read(&volume, name) == wanted, "{name}");
+        }
+        stage.restore("restored");
+    }
+}
+
+/// On file systems whose change times say nothing, the attributes of every file are read again. A
+/// file that changes right before that is read, too.
+#[test]
+fn a_file_that_changes_behind_its_status_is_not_taken_for_unchanged() {
+    for ignore_changed in [false, true] {
+        let mut stage = Stage::new();
+        stage.options.trust = Trust { ignore_inode: false, ignore_changed };
+        let path = stage.write("file", &[1; 9000]);
+        set_modified(&path, 1_000_000_000, 0);
+        stage.backup();
+        let changed = path.clone();
+        stage.at(At::Step("file"), move || fs::write(changed, [2; 9000]).unwrap());
+        stage.backup();
+        let volume = stage.backup();
+        assert!(read(&volume, "file") == [2; 9000], "{ignore_changed}");
+    }
+}
+
+/// A file to which more is appended with every read than was read.
+struct Growing(Box<dyn FileSource>, PathBuf);
+
+/// A directory with such files.
+struct GrowingTree(Walk, PathBuf);
+
+impl TreeSource for GrowingTree {
+    fn next(&mut self) -> Result<Option<Step>> {
+        self.0.next()
+    }
+    fn complete(&mut self, found: &mut Seen) -> bool {
+        self.0.complete(found)
+    }
+    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
+        let path = self.1.join(text(&found.name));
+        Ok(Box::new(Growing(TreeSource::open_file(&mut self.0, found)?, path)))
+    }
+    fn vanished(&self) -> u64 {
+        self.0.vanished()
+    }
+    fn traits(&self, file_system: u16) -> FileSystemTraits {
+        self.0.traits(file_system)
+    }
+    fn owners(&self) -> Owners {
+        Owners::default()
+    }
+}
+
+impl FileSource for Growing {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let read = self.0.read_at(offset, buffer)?;
+        let file = OpenOptions::new().write(true).open(&self.1).unwrap();
+        let size = file.metadata().unwrap().len();
+        file.write_all_at(&vec![7; 2 * read], size).unwrap();
+        Ok(read)
+    }
+    fn status(&self) -> Result<Metadata> {
+        self.0.status()
+    }
+    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
+        self.0.next_data(offset, size)
+    }
+}
+
+#[test]
+fn files_that_grow_faster_than_they_are_read_are_read_twice_and_marked() {
+    let scratch = Scratch::new();
+    let root = scratch.folder("source");
+    // The second outgrows the segment that it shares with the first.
+    let sizes = [("a", 1000), ("b", 900_000), ("c", 3 << 20)];
+    for (name, bytes) in sizes {
+        fs::write(root.join(name), vec![7; bytes]).unwrap();
+    }
+    let world = World::new(1);
+    let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
+    let mut session = repository.backup("home", kit::options()).unwrap();
+    let walk = Walk::open(&root, &Rules::default()).unwrap();
+    let source = Box::new(GrowingTree(walk, root.clone()));
+    session.add_tree_from("files", "growing", source, &TreeOptions::default()).unwrap();
+    session.finish().unwrap();
+    let found = kit::latest(&repository, "home").unwrap();
+    let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
+    for (name, bytes) in sizes {
+        assert_eq!(volume.find(name.as_bytes()).unwrap().state, State::Changed, "{name}");
+        let content = read(&volume, name);
+        assert!(content.len() >= bytes && content.iter().all(|byte| *byte == 7), "{name}");
+        let now = fs::metadata(root.join(name)).unwrap().len();
+        assert!(now <= bytes as u64 * 40, "{name} was read twice: {now}");
+    }
+    assert_whole(&repository);
+}
