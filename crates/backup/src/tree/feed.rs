@@ -293,7 +293,7 @@ impl<'a> TreeFeed<'a> {
                 return Ok(false);
             }
         }
-        self.read(found, old, buffer)
+        Ok(self.read(found, old, buffer))
     }
 
     /// Adds a file with the content that it had in the parent.
@@ -314,25 +314,25 @@ impl<'a> TreeFeed<'a> {
 
     /// Reads a file, or the beginning of a large one. Returns whether the claim must be handed out
     /// now.
-    fn read(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
+    fn read(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> bool {
         if !has_room(&found.metadata, buffer) {
             self.waiting = Some(Box::new((found, old)));
-            return Ok(true);
+            return true;
         }
         let opened = self.now();
         if !self.walk.complete(&mut found) {
-            return Ok(false);
+            return false;
         }
         // It may have grown since its status was read.
         if !has_room(&found.metadata, buffer) {
             self.waiting = Some(Box::new((found, old)));
-            return Ok(true);
+            return true;
         }
         let file = match self.walk.open_file(&found) {
             Ok(file) => file,
             Err(error) => {
                 self.unreadable(found, &error);
-                return Ok(false);
+                return false;
             }
         };
         if let Some(error) = found.problem.take() {
@@ -342,9 +342,9 @@ impl<'a> TreeFeed<'a> {
         let mut reading = Reading::new(file, found.name, found.metadata, before, opened);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
-            return Ok(!buffer.is_empty());
+            return !buffer.is_empty();
         }
-        Ok(false)
+        false
     }
 
     /// Returns whether the file came before under another name. A file that has changed since did

@@ -57,6 +57,10 @@ enum Event {
     Released,
 }
 
+fn open(storage: Arc<dyn Storage>, context: Context) -> Repository {
+    Repository::open(storage, context, || Ok(Vec::new())).unwrap()
+}
+
 impl Fleet {
     fn new(hosts: u64, series: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -82,11 +86,7 @@ impl Fleet {
     }
 
     fn repository(&self, context: Context) -> Repository {
-        self.repository_in(Arc::clone(&self.storage) as _, context)
-    }
-
-    fn repository_in(&self, storage: Arc<dyn Storage>, context: Context) -> Repository {
-        Repository::open(storage, context, || Ok(Vec::new())).unwrap()
+        open(Arc::clone(&self.storage) as _, context)
     }
 
     /// Bytes of the different chunks of these hosts.
@@ -299,7 +299,7 @@ fn host(
         storage = Arc::new(FaultStorage::new(storage, rule));
     }
     let context = Context::new(Arc::new(SystemEnv::new(death)), silent);
-    let repository = fleet.repository_in(storage, context);
+    let repository = open(storage, context);
     let folder = fleet.folder.path().to_owned();
     let host = fleet.names()[number].clone();
     let bus = (course.bus)(host.as_str());
