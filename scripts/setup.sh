@@ -16,7 +16,7 @@ declare -A package_of=(
   [qemu-io]=qemu-utils [openssl]=openssl
 )
 # What only tests ask.
-[ "$purpose" != test ] || package_of+=([sfdisk]=fdisk [fusermount3]=fuse3 [rsync]=rsync [bsdtar]=libarchive-tools [unzip]=unzip [getfattr]=attr [getfacl]=acl [lsattr]=e2fsprogs [git]=git [setpriv]=util-linux [systemd-analyze]=systemd [mandoc]=mandoc [man]=man-db [zsh]=zsh [fish]=fish [nbdsh]=python3-libnbd [restic]=restic [borg]=borgbackup [faketime]=faketime [fio]=fio [stress-ng]=stress-ng [ip]=iproute2 [tc]=iproute2 [java]=default-jre-headless [mvn]=maven [npm]=npm)
+[ "$purpose" != test ] || package_of+=([sfdisk]=fdisk [fusermount3]=fuse3 [rsync]=rsync [bsdtar]=libarchive-tools [unzip]=unzip [getfattr]=attr [getfacl]=acl [lsattr]=e2fsprogs [git]=git [setpriv]=util-linux [systemd-analyze]=systemd [mandoc]=mandoc [man]=man-db [zsh]=zsh [fish]=fish [nbdsh]=python3-libnbd [restic]=restic [borg]=borgbackup [faketime]=faketime [fio]=fio [stress-ng]=stress-ng [ip]=iproute2 [tc]=iproute2 [mkfs.btrfs]=btrfs-progs [java]=default-jre-headless [mvn]=maven [npm]=npm)
 [ "$purpose" != demo-replicate ] || package_of+=([rsync]=rsync [ip]=iproute2 [tc]=iproute2 [bc]=bc)
 missing=()
 for command in "${!package_of[@]}"; do

@@ -76,6 +76,21 @@ fn domain(repository: &Repository, alone: bool) -> u32 {
     if is_alone { ALONE } else { DEFAULT_DOMAIN }
 }
 
+/// A snapshot that is dated further ahead says nothing about when it was made.
+const AHEAD_NS_MAX: i64 = 600_000_000_000;
+
+/// Fails with `Busy` if a series has been backed up since it was due: whoever did that has held the
+/// lease of the series until now.
+pub(super) fn require_due(head: &Head, since_ns: Option<i64>, now_ns: i64) -> Result<()> {
+    let Some(since_ns) = since_ns else { return Ok(()) };
+    let times = since_ns..=now_ns.saturating_add(AHEAD_NS_MAX);
+    if head.snapshots.iter().all(|entry| !times.contains(&entry.time_ns)) {
+        return Ok(());
+    }
+    let message = format!("another process has just backed up series '{}'", head.shown());
+    Err(Error::new(ErrorKind::Busy, message))
+}
+
 /// Returns the head that a backup builds upon. Creates the series if there is none: one that shares
 /// no chunks if it is to be `alone`, and without searching for its name if that is claimed.
 pub(super) fn base(

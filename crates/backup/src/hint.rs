@@ -1,6 +1,6 @@
 //! Hints about the segments that must be read.
 
-use silt_format::{Advice, Chunking, Error, ErrorKind, MapProof, Result, Volume, VolumeKind};
+use silt_format::{Advice, Chunking, Error, ErrorKind, Id, MapProof, Result, Volume, VolumeKind};
 use silt_repository::event::Warning;
 use silt_source::{ChangedMap, VolumeSource};
 
@@ -111,13 +111,14 @@ impl BackupSession<'_> {
     /// Returns the records of a survey, if it is still valid.
     pub(super) fn recorded<'m>(&self, hint: Hint<'m>) -> Option<RecordedSegments<'m>> {
         let Hint::Survey(survey) = hint else { return None };
-        let recorded = survey.recorded.as_ref().filter(|_| self.still_holds(survey));
+        let recorded = survey.recorded.as_ref().filter(|_| self.still_holds(survey.parent));
         recorded.map(RecordedScan::segments)
     }
 
-    fn still_holds(&self, survey: &Survey) -> bool {
+    /// Returns whether what a survey has found holds that compared with this snapshot.
+    pub(super) fn still_holds(&self, compared_with: Option<Id>) -> bool {
         let parent = self.parent().map(|parent| parent.id);
-        parent == survey.parent && self.avoided.is_empty()
+        parent == compared_with && self.avoided.is_empty()
     }
 
     /// Checks a survey. It is valid only for the parent that it was compared with, and not while
@@ -129,7 +130,7 @@ impl BackupSession<'_> {
         scanner: &Scanner,
     ) -> Result<Option<CleanSegments<'m>>> {
         let Some(changed) = &survey.changed else { return Ok(None) };
-        if self.still_holds(survey)
+        if self.still_holds(survey.parent)
             && let (Some(parent), Some(volume)) = (&scanner.parent, self.parent_volume(name))
             && let Some(clean) = CleanSegments::scanned(changed, volume.bytes, parent)?
         {

@@ -24,6 +24,9 @@ pub struct BackupOptions {
     pub memory_bytes: u64,
     /// Read and deduplicate as if the series had no snapshot.
     pub no_parent: bool,
+    /// A snapshot of this time or later, in nanoseconds since 1970, makes this backup needless,
+    /// unless it is dated more than ten minutes ahead of the clock.
+    pub due_since_ns: Option<i64>,
     /// Make the series one that shares nothing with others, if it is new.
     pub no_share: bool,
     /// The levels that look for duplicates.

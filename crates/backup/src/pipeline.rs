@@ -17,6 +17,7 @@ use silt_source::VolumeSource;
 
 use super::compression::Compression;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
+use super::recorded::RecordedTree;
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};
 use super::tree::{Cutter, OldSegments, TreeClaim, TreeFeed};
 
@@ -85,6 +86,7 @@ impl PipelineState {
 enum Scan<'a> {
     Disk(Disk<'a>),
     Tree(Box<Tree<'a>>),
+    Recorded(Box<RecordedTree<'a>>),
 }
 
 /// A file tree that is scanned.
@@ -260,16 +262,38 @@ impl<'a> Pipeline<'a> {
         workers: usize,
         buffers: usize,
     ) -> Self {
+        let feed = Mutex::new((feed, 0));
+        let tree = Scan::Tree(Box::new(Tree { feed, old, cutter, scanner }));
+        Self::of_files(tree, kept, zstd_level, workers, buffers)
+    }
+
+    /// Returns a pipeline for a file tree that a survey has recorded.
+    pub(crate) fn of_recorded_tree(
+        tree: RecordedTree<'a>,
+        kept: &'a Buffers,
+        zstd_level: i32,
+        workers: usize,
+        buffers: usize,
+    ) -> Self {
+        Self::of_files(Scan::Recorded(Box::new(tree)), kept, zstd_level, workers, buffers)
+    }
+
+    fn of_files(
+        scanned: Scan<'a>,
+        kept: &'a Buffers,
+        zstd_level: i32,
+        workers: usize,
+        buffers: usize,
+    ) -> Self {
         let mut pipeline = Self::of_packing(kept, zstd_level, workers);
         {
             let mut state = pipeline.state();
-            (state.ended, state.reads_alone) = (false, true);
+            (state.ended, state.reads_alone) = (false, matches!(scanned, Scan::Tree(_)));
             state.buffers =
                 (0..buffers).map(|_| kept.segments.take().unwrap_or_default()).collect();
         }
         pipeline.compression = Compression::of_tree(zstd_level);
-        let feed = Mutex::new((feed, 0));
-        pipeline.scanned = Some(Scan::Tree(Box::new(Tree { feed, old, cutter, scanner })));
+        pipeline.scanned = Some(scanned);
         pipeline
     }
 
@@ -299,6 +323,14 @@ impl<'a> Pipeline<'a> {
     pub(crate) fn volume_bytes(&self) -> u64 {
         match &self.scanned {
             Some(Scan::Disk(disk)) => lock(&disk.feed).0.bytes,
+            _ => 0,
+        }
+    }
+
+    /// Returns how many bytes of files there were so far in a tree that was recorded.
+    pub(crate) fn seen_bytes(&self) -> u64 {
+        match &self.scanned {
+            Some(Scan::Recorded(tree)) => tree.seen_bytes(),
             _ => 0,
         }
     }
@@ -480,6 +512,10 @@ impl<'a> Pipeline<'a> {
         let step = match &self.scanned {
             None => return Ok(()),
             Some(Scan::Disk(disk)) => disk.step(buffer, buffers)?,
+            Some(Scan::Recorded(tree)) => match tree.step(buffer, buffers)? {
+                Err(buffer) => Step::End(buffer),
+                Ok((order, outcome, buffer)) => Step::Done(order, outcome, buffer),
+            },
             Some(Scan::Tree(tree)) => match tree.claim(&mut buffer)? {
                 None => Step::End(buffer),
                 Some(claimed) => {

@@ -6,6 +6,10 @@
 
 #[cfg(test)]
 mod tests;
+mod trees;
+
+pub use trees::{ReadFiles, TreeSurvey};
+pub(crate) use trees::{RecordedTree, TreeRecorder};
 
 use std::ops::Range;
 
@@ -215,6 +219,21 @@ impl Scanner {
         warnings: &mut Vec<Warning>,
     ) -> Result<Option<SegmentDraft>> {
         let RecordedSegment { index, digest, chunks } = recorded;
+        let chunks = self.recalled(chunks)?;
+        let read = |start: usize, part: &mut [u8]| matches!(source.read_at(offset + to_u64(start), part), Ok(read) if read == part.len());
+        let bytes = chunks.last().map_or(0, |last| last.range.end);
+        if data.len() != bytes || !self.read_recalled(&chunks, data, &read, buffers) {
+            return Ok(None);
+        }
+        let parent = self.parent_entry(index, warnings)?;
+        let mut draft = SegmentDraft::new(index, std::mem::take(data), chunks, digest);
+        (draft.parents, draft.recalled) = (parent.into_iter().collect(), true);
+        Ok(Some(draft))
+    }
+
+    /// Returns the chunks of a record. Those that neither the series nor the shared store has are
+    /// to be read.
+    fn recalled(&self, chunks: Vec<RecordedChunk>) -> Result<Vec<DraftChunk>> {
         let mut start = 0;
         let chunks = chunks.into_iter().map(|RecordedChunk { length, fingerprint, seen }| {
             let range = start..start + length as usize;
@@ -224,21 +243,27 @@ impl Scanner {
         });
         let mut chunks: Vec<DraftChunk> = chunks.collect();
         self.find_shared(&mut chunks)?;
+        Ok(chunks)
+    }
+
+    /// Reads the chunks that are to be read into their places in `data`. Returns whether they are
+    /// what the record says.
+    fn read_recalled(
+        &self,
+        chunks: &[DraftChunk],
+        data: &mut [u8],
+        read: &ReadPart<'_>,
+        buffers: &mut ScanBuffers,
+    ) -> bool {
         let mut wanted = Vec::with_capacity(chunks.len());
         wanted.extend(chunks.iter().filter(|chunk| chunk.is_read).map(|chunk| chunk.range.clone()));
-        if data.len() != start || !read_ranges(source, offset, &wanted, data) {
-            return Ok(None);
+        if !read_ranges(read, &wanted, data) {
+            return false;
         }
         let found = &mut buffers.fingerprints;
         self.fingerprinter.fingerprint_many(data, &wanted, found);
         let recorded = chunks.iter().filter(|chunk| chunk.is_read);
-        if !recorded.map(|chunk| &chunk.fingerprint).eq(found.iter()) {
-            return Ok(None);
-        }
-        let parent = self.parent_entry(index, warnings)?;
-        let mut draft = SegmentDraft::new(index, std::mem::take(data), chunks, digest);
-        (draft.parents, draft.recalled) = (parent.into_iter().collect(), true);
-        Ok(Some(draft))
+        recorded.map(|chunk| &chunk.fingerprint).eq(found.iter())
     }
 
     /// Looks in the shared store for the chunks that are new to the series. Those found need not be
@@ -254,18 +279,11 @@ impl Scanner {
     }
 }
 
-/// Reads parts of a segment, which begins at `offset` of the volume, into their places in `data`.
-/// Returns whether all of them could be read.
-fn read_ranges(
-    source: &dyn VolumeSource,
-    offset: u64,
-    ranges: &[Range<usize>],
-    data: &mut [u8],
-) -> bool {
+/// Reads a part of a segment from an offset in it. Returns whether all of it could be read.
+type ReadPart<'r> = dyn Fn(usize, &mut [u8]) -> bool + 'r;
+
+/// Reads parts of a segment into their places in `data`. Returns whether all of them could be read.
+fn read_ranges(read: &ReadPart<'_>, ranges: &[Range<usize>], data: &mut [u8]) -> bool {
     let mut runs = ranges.chunk_by(|before, after| after.start - before.end <= GAP_BYTES);
-    runs.all(|run| {
-        let part = &mut data[run[0].start..run[run.len() - 1].end];
-        let read = source.read_at(offset + to_u64(run[0].start), part);
-        matches!(read, Ok(read) if read == part.len())
-    })
+    runs.all(|run| read(run[0].start, &mut data[run[0].start..run[run.len() - 1].end]))
 }

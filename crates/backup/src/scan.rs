@@ -37,6 +37,8 @@ pub struct SegmentDraft {
     /// Segments of the parent with similar content: the one at the same offset of a disk, or those
     /// that held the same files of a tree.
     pub parents: Vec<SegmentEntry>,
+    /// The numbers of these segments, for a tree.
+    pub(crate) parent_numbers: Vec<u64>,
     /// Whether it was made from the record of a scan; the shared store was then searched already.
     pub recalled: bool,
     /// Whether it is part of a large file of a tree, so that its frames are large.
@@ -62,6 +64,7 @@ impl SegmentDraft {
             digest,
             signatures,
             parents: Vec::new(),
+            parent_numbers: Vec::new(),
             recalled: false,
             is_large: false,
             application: DISKS,
@@ -91,6 +94,8 @@ pub(crate) enum Scanned {
     Draft(Box<SegmentDraft>),
     /// Part of a file tree.
     Tree(Vec<TreeEvent>, TreeSegment),
+    /// A part of a file tree that is not any more what a record says.
+    Changed,
 }
 
 /// The segment of a part of a file tree.
@@ -126,7 +131,7 @@ impl Outcome {
         let Some(notes) = notes else { return };
         let segments = match self.scanned {
             Scanned::Zeros { segments, .. } | Scanned::Clean { segments, .. } => segments,
-            Scanned::Same { .. } | Scanned::Tree(..) | Scanned::Draft(_) => 1,
+            Scanned::Same { .. } | Scanned::Tree(..) | Scanned::Changed | Scanned::Draft(_) => 1,
         };
         notes.take(segments, self.noted, self.is_recognized);
     }
@@ -275,13 +280,14 @@ impl Scanner {
         let mut chunks = in_a_row(&lengths);
         self.fingerprint(&data, &mut chunks, buffers);
         let mut digest = self.digest_padded(&mut chunks);
-        let mut parents = Vec::new();
+        let (mut parents, mut parent_numbers) = (Vec::new(), Vec::new());
         for number in before {
             let Some(entry) = old.entry(number)? else { continue };
             if entry.digest == digest && old.are_usable([number].into_iter())? {
                 return Ok((Scanned::Tree(events, TreeSegment::Same(number)), Some(data)));
             }
             parents.push(entry);
+            parent_numbers.push(number);
         }
         let mut segment =
             CutSegment { cuts: &cuts, chunks: &mut chunks, data: &mut data, events: &mut events };
@@ -293,6 +299,7 @@ impl Scanner {
         }
         let mut draft = SegmentDraft::new(0, data, chunks, digest);
         (draft.parents, draft.is_large, draft.application) = (parents, is_large, application);
+        draft.parent_numbers = parent_numbers;
         Ok((Scanned::Tree(events, TreeSegment::Draft(Box::new(draft))), None))
     }
 

@@ -4,6 +4,8 @@ mod segments;
 mod stores;
 mod trees;
 
+pub(crate) use trees::TreeBefore;
+
 use std::sync::Arc;
 
 use silt_chunking::{Fingerprinter, SegmentDigester};
@@ -29,7 +31,7 @@ use super::commit::{Commit, commit};
 use super::container::ContainerWriter;
 use super::described::Taken;
 use super::feed::Feed;
-use super::first::{ClaimedNames, base};
+use super::first::{ClaimedNames, base, require_due};
 use super::hint::Hint;
 use super::known::Known;
 use super::map_builder::MapBuilder;
@@ -45,7 +47,7 @@ use silt_repository::{Repository, heads};
 
 /// Maximum number of warnings about the sources. A source that has shrunk causes one for each
 /// segment.
-const WARNINGS_MAX: usize = 10;
+pub(crate) const WARNINGS_MAX: usize = 10;
 
 /// Number of additional workers, as some wait for the disk while others use the processors.
 const READING_JOBS: usize = 2;
@@ -124,7 +126,8 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<()> {
 impl<'r> BackupSession<'r> {
     /// Begins a backup of the series called `name`; creates the series if necessary.
     ///
-    /// Fails with `Busy` while another backup of the series runs.
+    /// Fails with `Busy` while another backup of the series runs, and if there is a snapshot that
+    /// makes this one needless.
     pub fn begin(repository: &'r Repository, name: &str, options: BackupOptions) -> Result<Self> {
         Self::begin_claimed(repository, name, options, &ClaimedNames::default())
     }
@@ -151,6 +154,7 @@ impl<'r> BackupSession<'r> {
         let started_ns = context.env.now_ns();
         let by = (options.no_share, claimed.has(series));
         let mut head = base(repository, (series, name), state.head, by)?;
+        require_due(&head, options.due_since_ns, started_ns)?;
         let parent = if options.no_parent { None } else { newest_sound(repository, &head)? };
         let budget = objects.context.budget(options.memory_bytes);
         let uses = (options.detection.shared, options.detection.nodes);
@@ -311,7 +315,7 @@ impl<'r> BackupSession<'r> {
 
     /// Returns a scanner for a file tree. It has no parent: each part of a tree lists the parent's
     /// segments to compare with.
-    fn scanner_of_tree(&self) -> Result<Scanner> {
+    pub(super) fn scanner_of_tree(&self) -> Result<Scanner> {
         self.scanner_beside(None, crate::tree::ANY_LENGTH)
     }
 
@@ -394,7 +398,7 @@ impl<'r> BackupSession<'r> {
                 volume.levels.add(Level::Digest, bytes);
                 map.push(Some(entry), &mut self.packs, parent)
             }
-            Scanned::Tree(..) => {
+            Scanned::Tree(..) | Scanned::Changed => {
                 Err(Error::invalid("the pipeline of a disk returned a part of a tree"))
             }
             Scanned::Draft(mut draft) => {

@@ -1,5 +1,9 @@
 //! Scans a volume without storing anything, to find the data that is new to its series.
 
+mod trees;
+
+pub use trees::NewFiles;
+
 use silt_format::number::to_u64;
 use silt_format::{ALONE, ByteSpan, Error, Fingerprint, Id, Result, SEGMENT_BYTES};
 use silt_repository::event::{Activity, Progress};
@@ -55,6 +59,11 @@ impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
 }
 
 impl SurveySession<'_> {
+    /// Whether the series shares nothing with others, so that no other can use what is found.
+    pub fn is_alone(&self) -> bool {
+        self.0.head().domain == ALONE
+    }
+
     /// Scans a volume. Passes on every chunk that neither its series nor the shared store has, and
     /// every segment that differs from the parent. `watch` receives the progress of every step.
     pub fn survey(
@@ -65,13 +74,6 @@ impl SurveySession<'_> {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<Survey> {
         check_name("volume", name)?;
-        if self.0.head().domain == ALONE {
-            let message = format!(
-                "series '{}' shares nothing with others; back it up alone, not in a round",
-                self.0.head().name
-            );
-            return Err(Error::invalid(message));
-        }
         let chunking = self.0.options.chunking.unwrap_or(self.0.repository.config.chunking);
         let scanner = self.0.scanner_of_disk(name, chunking, Hint::None)?;
         let size = source.info().size;
@@ -111,10 +113,14 @@ impl SurveySession<'_> {
                         changed.extend((!outcome.unreadable.is_empty()).then_some(segment));
                         segment += 1;
                     }
-                    Scanned::Tree(..) => return Err(Error::invalid("a tree instead of a disk")),
+                    Scanned::Tree(..) | Scanned::Changed => {
+                        return Err(Error::invalid("a tree instead of a disk"));
+                    }
                     Scanned::Draft(mut draft) => {
                         changed.push(segment);
-                        self.look_up(&mut draft, segment * to_u64(SEGMENT_BYTES), found)?;
+                        let offset = segment * to_u64(SEGMENT_BYTES);
+                        let mut each = |new: &_, at, bytes| found.chunk(new, at, bytes);
+                        self.look_up(&mut draft, offset, &mut each)?;
                         found.segment(&draft, outcome.unreadable.is_empty())?;
                         pipeline.recycle(draft.data);
                         segment += 1;
@@ -136,17 +142,18 @@ impl SurveySession<'_> {
         Ok(Survey { parent, changed, is_complete, unreadable, recognized_segments, ..unsaid })
     }
 
-    /// Asks the levels for the chunks of a segment that begins at `offset`.
+    /// Asks the levels for the chunks of a segment that begins at `offset`. Passes on those that
+    /// are new: fingerprint, offset and size.
     fn look_up(
         &mut self,
         draft: &mut SegmentDraft,
         offset: u64,
-        found: &mut dyn NewData,
+        each: &mut dyn FnMut(&Fingerprint, u64, usize) -> Result<()>,
     ) -> Result<()> {
         self.0.resolve(draft)?;
         for chunk in draft.chunks.iter().filter(|chunk| chunk.found.is_none()) {
             let start = offset + to_u64(chunk.range.start);
-            found.chunk(&chunk.fingerprint, start, chunk.range.len())?;
+            each(&chunk.fingerprint, start, chunk.range.len())?;
         }
         Ok(())
     }

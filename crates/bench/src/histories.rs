@@ -11,6 +11,8 @@ mod verdict;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use silt_remote::server::Server;
@@ -30,15 +32,45 @@ pub struct Options {
     /// How many histories.
     #[arg(long, default_value_t = 10)]
     count: u64,
+    /// How many histories at a time, each with servers of its own.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
     /// How many seconds things happen in a history.
     #[arg(long, default_value_t = 8)]
     seconds: u64,
+    #[command(flatten)]
+    times: Times,
     /// How many seconds agents have to back everything up again after the last fault.
     #[arg(long, default_value_t = 200, value_name = "SECONDS")]
     patience: u64,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,
+}
+
+/// How long faults last, and what is between them.
+#[derive(Clone, Copy, clap::Args)]
+pub struct Times {
+    /// The shortest fault, in milliseconds.
+    #[arg(long, default_value_t = 300, value_name = "MS")]
+    fault_min: u64,
+    /// The longest fault, in milliseconds.
+    #[arg(long, default_value_t = 4000, value_name = "MS")]
+    fault_max: u64,
+    /// The longest time in which nothing happens, in milliseconds.
+    #[arg(long, default_value_t = 700, value_name = "MS")]
+    pause_max: u64,
+}
+
+/// What all histories have in common.
+struct Histories<'o> {
+    options: &'o Options,
+    work: PathBuf,
+    silt: PathBuf,
+    /// The seeds that are left.
+    seeds: Mutex<Vec<u64>>,
+    list: Mutex<File>,
+    failed: AtomicUsize,
 }
 
 /// Runs histories; fails if one of them did.
@@ -51,16 +83,56 @@ pub fn run(options: &Options) -> Result<()> {
     let is_listed =
         |seed: &u64| listed.lines().any(|line| line.starts_with(&format!("seed {seed}:")));
     let seeds = (options.seed..options.seed + options.count).filter(|seed| !is_listed(seed));
-    let server = Server::start_in(&[work.join("server")], &[]).ok_or("minio is missing")?;
-    let mut list = File::options().create(true).append(true).open(list)?;
-    let mut failed = 0;
-    for seed in seeds {
-        let folder = work.join(seed.to_string());
+    let histories = Histories {
+        options,
+        work,
+        silt,
+        seeds: Mutex::new(seeds.rev().collect()),
+        list: Mutex::new(File::options().create(true).append(true).open(list)?),
+        failed: AtomicUsize::new(0),
+    };
+    let jobs: Vec<Result<()>> = std::thread::scope(|scope| {
+        let start = |job| {
+            let histories = &histories;
+            scope.spawn(move || histories.job(job).map_err(|error| error.to_string()))
+        };
+        let jobs: Vec<_> = (0..options.jobs.max(1)).map(start).collect();
+        let ended = jobs.into_iter().map(|job| match job.join() {
+            Ok(ended) => ended.map_err(Into::into),
+            Err(_) => Err("a history panicked".into()),
+        });
+        ended.collect()
+    });
+    jobs.into_iter().collect::<Result<()>>()?;
+    match histories.failed.into_inner() {
+        0 => Ok(()),
+        failed => {
+            let work = histories.work.display();
+            Err(format!("{failed} histories failed; their folders are below {work}").into())
+        }
+    }
+}
+
+impl Histories<'_> {
+    /// Runs one history after the other, until none is left.
+    fn job(&self, job: usize) -> Result<()> {
+        let folder = self.work.join(format!("server{job}"));
+        let server = Server::start_in(&[folder], &[]).ok_or("minio is missing")?;
+        loop {
+            let seed = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(seed) = seed else { return Ok(()) };
+            self.history(seed, &server)?;
+        }
+    }
+
+    fn history(&self, seed: u64, server: &Server) -> Result<()> {
+        let Options { seconds, times, patience, .. } = self.options;
+        let folder = self.work.join(seed.to_string());
         drop(std::fs::remove_dir_all(&folder));
         let begin = Instant::now();
-        let mut story = Story::begin(seed, folder.clone(), &server, &silt)?;
-        let went = story.go_on(Duration::from_secs(options.seconds));
-        let patience = Duration::from_secs(options.patience);
+        let mut story = Story::begin(seed, folder.clone(), server, &self.silt, *times)?;
+        let went = story.go_on(Duration::from_secs(*seconds));
+        let patience = Duration::from_secs(*patience);
         let judged = went.and_then(|()| verdict::judge(&mut story, patience));
         let found = match &judged {
             Ok(verdict) => format!(
@@ -77,19 +149,13 @@ pub fn run(options: &Options) -> Result<()> {
         let what = format!("{} hosts, {} series", story.agents(), story.disks.len());
         let line = format!("seed {seed}: {found}; {what}; {}; {seconds:.1} s", done.join(", "));
         println!("{line}");
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(list, "{}", line.replace('\n', " "))?;
-        drop(story);
+        drop((list, story));
         match judged {
             Ok(_) => std::fs::remove_dir_all(&folder)?,
-            Err(_) => failed += 1,
+            Err(_) => _ = self.failed.fetch_add(1, Ordering::Relaxed),
         }
+        Ok(())
     }
-    if failed > 0 {
-        return Err(format!(
-            "{failed} histories failed; their folders are below {}",
-            work.display()
-        )
-        .into());
-    }
-    Ok(())
 }

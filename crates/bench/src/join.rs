@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use silt_format::{ContentHash, Fingerprint, Id, Record, RunRef, RunUse, SeriesId};
-use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, join};
+use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, join, merge};
 use silt_storage::{LocalStorage, Storage};
 use siltstone::{Context, Repository, Silent, SystemEnv};
 
@@ -38,11 +38,15 @@ fn store(repository: &Repository) -> SeriesId {
     repository.series_id("joined run")
 }
 
-/// Writes an index of so many entries; its bytes in storage.
-fn write(repository: &Repository, entries: u64) -> Result<(RunRef, u64)> {
+/// Bytes that the readers of several runs hold together, as in rounds of several hosts.
+const READ_BYTES_OF_ALL: u64 = 4 << 20;
+
+/// Writes every `of`th entry of an index, from `first` on, as a run; its bytes in storage.
+fn write(repository: &Repository, entries: u64, (first, of): (u64, u64)) -> Result<(RunRef, u64)> {
     let (objects, store) = (&repository.objects, store(repository));
-    let mut writer = RunWriter::new(objects, store, RunUse::Shared, entries)?;
-    for number in 0..entries {
+    let records = entries.saturating_sub(first).div_ceil(of);
+    let mut writer = RunWriter::new(objects, store, RunUse::Shared, records)?;
+    for number in (first..entries).step_by(usize::try_from(of)?) {
         writer.push(record(number, entries))?;
     }
     let run = writer.finish()?;
@@ -50,11 +54,11 @@ fn write(repository: &Repository, entries: u64) -> Result<(RunRef, u64)> {
 }
 
 /// Sorts the requests, of which three in four are in the index.
-fn sort(repository: &Repository, options: &JoinOptions, run: RunRef) -> Result<Sorted> {
+fn sort(repository: &Repository, options: &JoinOptions) -> Result<Sorted> {
     let mut sorter = Sorter::new(&repository.objects, &options.work, options.sort << 20);
     for number in 0..options.requests {
         let drawn = draw(number.wrapping_mul(3) ^ 0x5bd1_e995);
-        let mut request = record(drawn % run.records, run.records);
+        let mut request = record(drawn % options.entries, options.entries);
         request.payload = [0; 12];
         if drawn >> 62 == 3 {
             request.fingerprint.0[19] ^= 1;
@@ -64,58 +68,74 @@ fn sort(repository: &Repository, options: &JoinOptions, run: RunRef) -> Result<S
     Ok(sorter.finish()?)
 }
 
+/// A run as four arguments.
+fn arguments(run: &RunRef) -> [String; 4] {
+    let (bits, records) = (run.partition_bits.to_string(), run.records.to_string());
+    [run.id.to_string(), bits, run.hash.to_string(), records]
+}
+
+fn parse([id, bits, hash, records]: &[String; 4]) -> Result<RunRef> {
+    Ok(RunRef {
+        id: Id(u64::from_str_radix(id, 16)?),
+        use_: RunUse::Shared,
+        partition_bits: bits.parse()?,
+        records: records.parse()?,
+        hash: ContentHash(u128::from_str_radix(hash, 16)?.to_be_bytes()),
+    })
+}
+
 pub fn run(options: &JoinOptions) -> Result<()> {
     let place = options.work.join("join");
-    if let [id, bits, hash] = options.run.as_slice() {
-        let run = RunRef {
-            id: Id(u64::from_str_radix(id, 16)?),
-            use_: RunUse::Shared,
-            partition_bits: bits.parse()?,
-            records: options.entries,
-            hash: ContentHash(u128::from_str_radix(hash, 16)?.to_be_bytes()),
-        };
-        return measure(options, &place, run);
+    if !options.run.is_empty() {
+        let runs = options.run.as_chunks().0.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        return measure(options, &place, &runs);
     }
-    eprintln!("an index of {} entries", options.entries);
+    eprintln!("an index of {} entries in {} runs", options.entries, options.runs);
     let repository = sharing::repository(&place)?;
     let begin = Instant::now();
-    let (run, bytes) = write(&repository, options.entries)?;
+    let write = |run| write(&repository, options.entries, (run, options.runs));
+    let written = (0..options.runs).map(write).collect::<Result<Vec<_>>>()?;
     println!(
         "index: {} entries in {} partitions, {} MB in storage, written in {:.1} s",
         options.entries,
-        run.partitions(),
-        bytes / 1_000_000,
+        written.iter().map(|(run, _)| run.partitions()).sum::<u32>(),
+        written.iter().map(|(_, bytes)| bytes).sum::<u64>() / 1_000_000,
         begin.elapsed().as_secs_f64()
     );
     warm(&place.join("runs"))?;
     // A process of its own: what writing the index took shall not count.
-    let status = std::process::Command::new(std::env::current_exe()?)
-        .args(["join", "--work"])
-        .arg(&options.work)
-        .args(["--entries", &options.entries.to_string()])
-        .args(["--requests", &options.requests.to_string()])
-        .args(["--sort", &options.sort.to_string()])
-        .args(["--run", &run.id.to_string(), &run.partition_bits.to_string()])
-        .arg(run.hash.to_string())
-        .status()?;
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    command.args(["join", "--work"]).arg(&options.work);
+    command.args(["--entries", &options.entries.to_string()]);
+    command.args(["--requests", &options.requests.to_string()]);
+    command.args(["--sort", &options.sort.to_string()]);
+    for (run, _) in &written {
+        command.arg("--run").args(arguments(run));
+    }
+    let status = command.status()?;
     std::fs::remove_dir_all(&place)?;
     if status.success() { Ok(()) } else { Err("the measuring process failed".into()) }
 }
 
-fn measure(options: &JoinOptions, place: &Path, run: RunRef) -> Result<()> {
+fn measure(options: &JoinOptions, place: &Path, runs: &[RunRef]) -> Result<()> {
     let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(place)?);
     let env = Arc::new(SystemEnv::new(Arc::new(AtomicBool::new(false))));
     let context = Context::new(env, Arc::new(Silent));
     let repository = Repository::open(storage, context, || Ok(b"benchmark".to_vec()))?;
     let base = peak_bytes()?;
     let begin = Instant::now();
-    let requests = sort(&repository, options, run)?;
+    let requests = sort(&repository, options)?;
     let sorted_s = begin.elapsed().as_secs_f64();
     let sorted = peak_bytes()?;
     let (begin, cpu) = (Instant::now(), cpu_seconds());
-    let reader = RunReader::new(&repository.objects, store(&repository), run);
+    let read_bytes = READ_BYTES_OF_ALL / runs.len().max(1) as u64;
+    let reader = |run: &RunRef| {
+        let reader = RunReader::new(&repository.objects, store(&repository), *run);
+        Stream::new(reader.reading(read_bytes))
+    };
+    let mut index = merge(runs.iter().map(reader).collect());
     let (mut asked, mut found) = (0_u64, 0);
-    join(&mut requests.stream(), &mut Stream::new(reader), &mut |_, _, known| {
+    join(&mut requests.stream(), &mut index, &mut |_, _, known| {
         asked += 1;
         found += known.len();
         Ok(())

@@ -495,11 +495,14 @@ struct JoinOptions {
     /// Requests, of which three in four are in the index.
     #[arg(long, default_value_t = 25_000_000)]
     requests: u64,
+    /// Runs that the index is divided into, as the requests of a round are by their hosts.
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
     /// Memory to sort the requests in.
     #[arg(long, default_value_t = 16, value_name = "MIB")]
     sort: usize,
-    /// The index that is there, by its id, partition bits and content hash.
-    #[arg(long, hide = true, num_args = 3)]
+    /// The runs that are there, each by its id, partition bits, content hash and records.
+    #[arg(long, hide = true, num_args = 4)]
     run: Vec<String>,
 }
 

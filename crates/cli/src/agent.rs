@@ -85,7 +85,7 @@ failed (the agent tries again), 11 if another process is at work, 130 if it was 
 Each host scans its series, and writes the fingerprints of what is new to them to the repository.
 The hosts compare these, each a part; what two series have is stored once, by one host. Then each
 series is backed up as usual. A host that is lost misses the round, and nobody else does: exit
-status 1. File trees and streams take no part.")]
+status 1. Streams take no part.")]
     Round(ClusterRound),
     /// Cancel the running backup of a series
     #[command(after_help = "Examples:

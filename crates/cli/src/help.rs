@@ -59,7 +59,7 @@ s3://bucket/vms?class=STANDARD_IA&connections=8
 
 const TREES_INTRODUCTION: &str = "\
 A directory is backed up as a file tree: `silt backup home /srv/home etc=/etc`. These options
-of `silt backup` leave entries out, and decide which files are read again:
+of `silt backup` choose what is backed up, and decide which files are read again:
 
 ";
 
@@ -95,6 +95,7 @@ The configuration file is that of --config or SILT_CONFIG, otherwise $XDG_CONFIG
                                       # or password-command = \"pass show silt\"
   memory = 128                        # as the options of these names; see `silt help options`
   jobs = 4
+  compression = \"better\"              # of backups; see `silt backup --help`
   limit-read = 200
   limit-write = 100
   wait = \"10m\"

@@ -7,6 +7,7 @@
 
 mod agent;
 mod completion;
+mod compression;
 mod config;
 mod copies;
 mod deletion;
@@ -24,14 +25,17 @@ mod replicate;
 mod rounds;
 mod series;
 mod serve;
+mod tree_options;
 mod trees;
 mod tune;
+pub mod volume_args;
 
 pub use agent::{
     Agent, AgentRun, BusOptions, Calendar, Cluster, ClusterBackup, ClusterCancel, ClusterRound,
     ClusterStatus,
 };
 pub use completion::{Complete, Manual};
+pub use compression::level as compression_level;
 pub use config::ConfigCommand;
 pub use copies::{Copies, CopiesCommand};
 pub use deletion::{

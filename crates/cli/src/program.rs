@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::agent::{Agent, Cluster};
 use crate::completion::{Complete, Manual};
+use crate::compression;
 use crate::config::ConfigCommand;
 use crate::copies::Copies;
 use crate::deletion::{Delete, Forget, Optimize, Policy, Reclaim, SomeSnapshots, Sweep, Undelete};
@@ -74,6 +75,7 @@ pub enum Command {
   qemu-img map --output=json overlay.qcow2 | silt backup web1 overlay.qcow2 --changed -
   silt backup db1 dump=- --stdin-command pg_dumpall
   silt backup home /srv/home etc=/etc --exclude '*.tmp' --exclude-caches
+  find /srv -newer stamp -print0 | silt backup srv /srv --files-from-raw -
   silt backup web1 'root=nbd+unix:///?socket=/run/x.sock' --changed qemu:dirty-bitmap:monday
   silt backup web1 --due-since '2026-11-20 01:00'
   silt backup --fleet fleet.toml --spool --rounds 4
@@ -97,7 +99,8 @@ pub enum Command {
     #[command(after_help = "Examples:
   silt ls web1@2026-11-20
   silt ls home@latest:etc/ssh -l
-  silt ls home@latest:home/alice -lR --json")]
+  silt ls home@latest:home/alice -lR --json
+  silt ls home@latest:home/alice -R --acl")]
     Ls(Ls),
     /// Print files of a file tree to standard output
     #[command(after_help = "Examples:
@@ -398,8 +401,9 @@ profiles, if the password is in a file or a variable.")]
 
 #[derive(Args)]
 pub struct Init {
-    /// zstd level of stored data, -7 to 19.
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_name = "LEVEL")]
+    /// How much to compress: fastest, fast, default, better, best, or a zstd level from -7 to 19.
+    #[arg(long, default_value = "default", allow_negative_numbers = true, value_name = "LEVEL",
+        value_parser = compression::level)]
     pub compression: i32,
     /// How volumes are cut into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, default_value = "fixed:4096", value_name = "HOW")]
@@ -466,6 +470,11 @@ pub struct Backup {
     /// How to cut this snapshot's volumes into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, value_name = "HOW")]
     pub chunking: Option<String>,
+    /// How much to compress what this backup stores: fastest, fast, default, better, best, or a
+    /// zstd level from -7 to 19. By default as the profile or the repository says.
+    #[arg(long, allow_negative_numbers = true, value_name = "LEVEL",
+        value_parser = compression::level)]
+    pub compression: Option<i32>,
     /// Back up images that another program has open for writing.
     #[arg(long)]
     pub allow_in_use: bool,
@@ -551,7 +560,7 @@ pub struct OneSnapshot {
 #[derive(Args)]
 pub struct Restore {
     /// SNAPSHOT or SNAPSHOT:VOLUME; for a part of a file tree also SNAPSHOT:[VOLUME]/PATH.
-    pub snapshot: String,
+    pub snapshot: OsString,
     /// A file, a block device, - for standard output, or a folder for one file per volume. For a
     /// file tree: the folder for its files.
     pub target: PathBuf,
@@ -608,9 +617,9 @@ pub struct Check {
 #[derive(Args)]
 pub struct Diff {
     /// The older snapshot: SNAPSHOT, SNAPSHOT:VOLUME, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH.
-    pub old: String,
+    pub old: OsString,
     /// The newer snapshot.
-    pub new: String,
+    pub new: OsString,
 }
 
 #[derive(Subcommand)]

@@ -1,9 +1,12 @@
 //! The command line of file trees.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+
+use crate::volume_args::PatternText;
 
 /// The heading of options for file trees.
 pub const FILE_TREES: &str = "File trees";
@@ -12,13 +15,21 @@ pub const FILE_TREES: &str = "File trees";
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TreeArgs {
+    /// Back up only the files and directories listed in this file, one path per line, or on
+    /// standard input if it is `-`; with all that is below them. Paths are relative to the
+    /// directory that is backed up, or absolute. Lines that begin with `#` are ignored.
+    #[arg(long, value_name = "FILE", help_heading = FILE_TREES)]
+    pub files_from: Vec<PathBuf>,
+    /// Like --files-from, but each path ends with a zero byte, as `find -print0` writes them.
+    #[arg(long, visible_alias = "files-from0", value_name = "FILE", help_heading = FILE_TREES)]
+    pub files_from_raw: Vec<PathBuf>,
     /// Leave out entries that match this pattern (gitignore); may be given several times. A pattern
     /// with a slash starts at the directory that is backed up. `!` includes entries again.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<PatternText>,
     /// Like --exclude, but ignore the case of letters.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
-    pub iexclude: Vec<String>,
+    pub iexclude: Vec<PatternText>,
     /// Leave out entries that match a pattern in this file, one pattern per line.
     #[arg(long, value_name = "FILE", help_heading = FILE_TREES)]
     pub exclude_file: Vec<PathBuf>,
@@ -63,10 +74,10 @@ pub struct TreeRestoreArgs {
     pub xattrs: Xattrs,
     /// Restore only entries that match this pattern (gitignore).
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
-    pub include: Vec<String>,
+    pub include: Vec<OsString>,
     /// Leave out entries that match this pattern; --delete keeps them.
     #[arg(long, value_name = "PATTERN", help_heading = FILE_TREES)]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,20 +98,23 @@ pub enum Xattrs {
 pub struct Ls {
     /// SNAPSHOT lists its volumes, SNAPSHOT:/PATH a directory of its only file tree, and
     /// SNAPSHOT:VOLUME/PATH a directory of one of several.
-    pub snapshot: String,
-    /// Show mode, owner, size and time.
+    pub snapshot: OsString,
+    /// Show mode, owner, size and time; a + behind the mode stands for an ACL.
     #[arg(long, short)]
     pub long: bool,
     /// List subdirectories, too.
     #[arg(long, short = 'R')]
     pub recursive: bool,
+    /// Show owners and ACLs as getfacl does, for `setfacl --restore`.
+    #[arg(long, conflicts_with = "long")]
+    pub acl: bool,
 }
 
 #[derive(Args)]
 pub struct Cat {
     /// SNAPSHOT:/PATH, or SNAPSHOT:VOLUME/PATH.
     #[arg(required = true, value_name = "SNAPSHOT:/PATH")]
-    pub files: Vec<String>,
+    pub files: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -108,14 +122,14 @@ pub struct Find {
     /// SNAPSHOT, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH; or SERIES, SERIES:/PATH or
     /// SERIES:VOLUME/PATH to search all snapshots of a series.
     #[arg(value_name = "SNAPSHOT|SERIES")]
-    pub place: String,
+    pub place: OsString,
     /// Entries whose name matches this pattern, or one of several. A pattern with a slash is
     /// compared with the whole path, as in .gitignore.
     #[arg(long, value_name = "GLOB")]
-    pub name: Vec<String>,
+    pub name: Vec<OsString>,
     /// Like --name, but ignore the case of letters.
     #[arg(long, value_name = "GLOB")]
-    pub iname: Vec<String>,
+    pub iname: Vec<OsString>,
     /// Entries of these types: f, d, l, p, s, c, b as in find(1).
     #[arg(long = "type", value_name = "TYPES", value_delimiter = ',')]
     pub types: Vec<char>,
@@ -143,7 +157,7 @@ pub struct Find {
 pub struct Versions {
     /// SERIES:/PATH, or SERIES:VOLUME/PATH, of a file or a directory.
     #[arg(value_name = "SERIES:/PATH")]
-    pub place: String,
+    pub place: OsString,
     /// Also begin a new version when only attributes, such as permissions, have changed.
     #[arg(long)]
     pub attributes: bool,
@@ -160,7 +174,7 @@ pub enum Archive {
 #[derive(Args)]
 pub struct Dump {
     /// SNAPSHOT, SNAPSHOT:/PATH or SNAPSHOT:VOLUME/PATH.
-    pub snapshot: String,
+    pub snapshot: OsString,
     /// The format of the archive.
     #[arg(long, value_enum, default_value_t = Archive::Tar)]
     pub format: Archive,

@@ -13,7 +13,7 @@ use silt_source::{ChangedMap, Extent, ExtentKind, SourceInfo, VolumeSource, Volu
 use silt_storage::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
-use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
+use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeOrigin, TreeSource};
 
 const SECOND_NS: u128 = 1_000_000_000;
 /// How far a limit that catches up can lag behind, in nanoseconds.
@@ -219,8 +219,24 @@ impl TreeSource for Throttled<Box<dyn TreeSource>> {
     fn traits(&self, file_system: u16) -> FileSystemTraits {
         self.inner.traits(file_system)
     }
+    fn directory_path(&self) -> Vec<u8> {
+        self.inner.directory_path()
+    }
     fn owners(&self) -> Owners {
         self.inner.owners()
+    }
+}
+
+impl TreeOrigin for Throttled<Box<dyn TreeOrigin>> {
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+    fn walk(&self) -> Result<Box<dyn TreeSource>> {
+        Ok(Box::new(Throttled::new(self.inner.walk()?).reads(self.read.clone())))
+    }
+    fn open_file(&self, path: &[u8]) -> Result<Box<dyn FileSource>> {
+        let file = self.inner.open_file(path)?;
+        Ok(Box::new(Throttled::new(file).reads(self.read.clone())))
     }
 }
 

@@ -10,8 +10,8 @@ use silt_repository::series::DEFAULT_DOMAIN;
 use silt_storage::{MemoryStorage, Storage, list_all};
 use siltstone::{
     BackupOptions, Context, DetectionOptions, Env, PopularOptions, PopularReport, Process,
-    Protection, Repository, RoundMember, RoundOptions, Selector, SharePolicy, Silent, VolumeReader,
-    When,
+    Protection, Repository, RoundMember, RoundOptions, RoundVolume, Selector, SharePolicy, Silent,
+    VolumeReader, When,
 };
 
 use crate::Result;
@@ -192,7 +192,7 @@ impl<'t> Fleet<'t> {
                 let members = trace.machines.iter().zip(&disks).skip(round).step_by(rounds);
                 let members = members.map(|(machine, disk)| RoundMember {
                     series: machine.name.clone(),
-                    volumes: vec![(VOLUME.to_owned(), Box::new(disk.clone()))],
+                    volumes: vec![(VOLUME.to_owned(), RoundVolume::Disk(Box::new(disk.clone())))],
                     options: BackupOptions::default(),
                     on_released: None,
                 });

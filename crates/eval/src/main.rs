@@ -196,7 +196,7 @@ fn main() -> ExitCode {
         Command::Measure { trace, fiu } => measured(trace.as_deref(), &fiu),
         Command::Generate { shape, trace } => save(&generate(&shape.shape()), &trace),
         Command::Scale(inputs) => {
-            println!("{}", scale::table(&inputs).markdown());
+            println!("{}\n{}", scale::table(&inputs).markdown(), scale::limits(&inputs).markdown());
             Ok(())
         }
         Command::Neptune(options) => neptune::run(&options),

@@ -9,7 +9,7 @@ use silt_sharing::exchange::{
     Answers, HostRound, SharedAdditions, Workspace, join_claims, keys_of, write_owners,
 };
 use silt_storage::{MemoryStorage, Operation, RecordingStorage};
-use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions};
+use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundVolume};
 
 use crate::Result;
 use crate::buffers::Measured;
@@ -197,7 +197,7 @@ fn member(machine: &Machine) -> RoundMember<'_> {
     machine.days.iter().for_each(|day| disk.change(day));
     RoundMember {
         series: machine.name.clone(),
-        volumes: vec![(VOLUME.to_owned(), Box::new(disk))],
+        volumes: vec![(VOLUME.to_owned(), RoundVolume::Disk(Box::new(disk)))],
         options: BackupOptions::default(),
         on_released: None,
     }

@@ -245,6 +245,8 @@ impl Observer for Deferred {
             (Event::Warning(warning), _) => {
                 held.push((operation, Held::Warning((*warning).clone())));
             }
+            // There may be any number of them.
+            (Event::LeftOut(_) | Event::Unreliable(_), _) => self.to.event(operation, event),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use silt_format::{Advice, Error, ErrorKind};
+use silt_tree::{LeftOut, Unreliable};
 
 use crate::operation::OperationId;
 
@@ -170,6 +171,10 @@ pub enum Event<'e> {
     Progress(Progress),
     /// Something went wrong that did not stop the operation.
     Warning(&'e Warning),
+    /// An entry of a file tree is left out. Only if the options of the backup ask for it.
+    LeftOut(&'e LeftOut<'e>),
+    /// Files on this file system are compared without metadata that is unreliable there.
+    Unreliable(&'e Unreliable<'e>),
 }
 
 /// Receives the events of operations, often and from several threads at once, so it must return

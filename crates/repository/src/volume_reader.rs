@@ -408,6 +408,17 @@ impl VolumeReader {
         Ok(Some(segment))
     }
 
+    /// Returns the chunks that overlap a range of a segment, which is not empty.
+    pub fn chunks_of(
+        &self,
+        index: u64,
+        range: &Range<usize>,
+        buffers: &mut ReadBuffers,
+    ) -> Result<Vec<Placed>> {
+        let segment = self.segment(index, buffers)?.ok_or_else(|| missing(index))?;
+        Ok(segment.overlapping(range).to_vec())
+    }
+
     /// Reads a range of a segment.
     fn read_part(
         &self,

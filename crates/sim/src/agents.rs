@@ -1,5 +1,6 @@
 //! Agents in a history: each host has one, which decides, and a worker, which carries out its runs
-//! one at a time. Both are threads of the world.
+//! one at a time. All agents are one thread of the world, which steps each when its time has come;
+//! each worker is another thread, which sleeps until there is a run.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +13,7 @@ use silt_cluster::{
     Agent, AgentOptions, Bus, Calendar, End, Event, HostileBus, LocalBus, Messages, Name, News,
     Notes, Run, Task, TaskNotes, Work, Worker,
 };
+use silt_format::number::to_u64;
 use silt_format::{ErrorKind, Result};
 use siltstone::{Env, Repository};
 
@@ -19,13 +21,19 @@ use crate::called::Called;
 use crate::history::{self, Stage, text};
 use crate::plan::{AgentHost, Keep, Role, Series, Trouble};
 use crate::process::Process;
-use crate::world::{MINUTE_NS, minutes_ns};
+use crate::world::{MINUTE_NS, World, minutes_ns};
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// How often an agent is stepped and a worker looks for a run, in one history of four and in the
-/// others. Most time is spent on agents that say that they are there; a lease lasts for 30 s.
-const OFTEN_NS: [i64; 2] = [10 * SECOND_NS, 7 * SECOND_NS];
-const SELDOM_NS: [i64; 2] = [25 * SECOND_NS, 20 * SECOND_NS];
+/// How often an agent is stepped, in one history of four and in the others; a lease lasts for 30 s.
+const OFTEN_NS: i64 = 10 * SECOND_NS;
+const SELDOM_NS: i64 = 25 * SECOND_NS;
+/// How often in the others while it has nothing to do: often enough to count as there. Its lease
+/// ends meanwhile, and so others become the director.
+const IDLE_NS: i64 = 75 * SECOND_NS;
+/// How long before something is due, and after something has happened, an agent is not idle.
+const BUSY_NS: i64 = 3 * MINUTE_NS;
+/// How long a worker takes at most to begin a run.
+const BEGIN_S: u64 = 20;
 /// How long things go wrong, and how long they then go well.
 const HOSTILE_MINUTES: u64 = 8 * 60;
 const QUIET_MINUTES: u64 = 5 * 60;
@@ -47,9 +55,12 @@ struct Group<'s> {
 }
 
 impl Group<'_> {
-    /// How often an agent is stepped, and how often a worker looks for a run.
-    fn pauses_ns(&self) -> [i64; 2] {
-        if self.stage.plan.seed.is_multiple_of(4) { OFTEN_NS } else { SELDOM_NS }
+    /// How often an agent is stepped that is busy, or idle.
+    fn pause_ns(&self, is_busy: bool) -> i64 {
+        if self.stage.plan.seed.is_multiple_of(4) {
+            return OFTEN_NS;
+        }
+        if is_busy { SELDOM_NS } else { IDLE_NS }
     }
 
     fn covered(&self) -> MutexGuard<'_, BTreeMap<Name, Vec<i64>>> {
@@ -70,12 +81,23 @@ struct Desk {
     last: BTreeMap<Name, (i64, End)>,
 }
 
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Desk>>);
+#[derive(Clone)]
+struct Shared {
+    desk: Arc<Mutex<Desk>>,
+    world: Arc<World>,
+    /// The worker's host.
+    worker: usize,
+}
 
 impl Shared {
     fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the worker to end.
+    fn end(&self) {
+        self.desk().has_ended = true;
+        self.world.wake(self.worker, 0);
     }
 }
 
@@ -84,6 +106,8 @@ impl Worker for Shared {
         let mut desk = self.desk();
         assert!(desk.waiting.is_none() && desk.running.is_none(), "one run at a time");
         desk.waiting = Some(run.clone());
+        let seconds = (to_u64(desk.count) * 13 + to_u64(self.worker) * 7) % BEGIN_S;
+        self.world.wake(self.worker, i64::try_from(seconds).unwrap_or(0) * SECOND_NS);
         Ok(())
     }
     fn cancel(&mut self, _: &Name) {}
@@ -128,39 +152,64 @@ pub fn spawn<'scope, 's: 'scope>(stage: &'s Stage, scope: &'scope Scope<'scope, 
         bus: Mutex::new((bus, 0)),
         covered: Mutex::default(),
     });
+    let mut agents = Vec::new();
     for (number, plan) in stage.plan.agents.iter().enumerate() {
-        let (host, desk) = (first + 2 * number, Shared::default());
-        let thread = |host: usize, run: Box<dyn FnOnce() -> Result<()> + Send + 's>| {
-            scope.spawn(move || {
-                stage.world.begin(host);
-                match catch_unwind(AssertUnwindSafe(run)) {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => stage.violated(format!("agent {number}: {error}")),
-                    Err(panic) => {
-                        stage.violated(format!("agent {number} panicked: {}", text(&*panic)));
-                    }
-                }
-                stage.world.end(host);
-            });
-        };
-        let agent = AgentThread::new(&group, (number, host, plan), &desk);
-        thread(
-            host,
-            Box::new(move || {
-                let desk = agent.desk.clone();
-                let ran = catch_unwind(AssertUnwindSafe(|| agent.run()));
-                desk.desk().has_ended = true;
-                ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            }),
-        );
+        let (desk, world) = (Arc::default(), Arc::clone(&stage.world));
+        let desk = Shared { desk, world, worker: first + 1 + number };
+        agents.push(OneAgent::new(&group, (number, first, plan), &desk));
         let group = Arc::clone(&group);
-        let worker = WorkerThread { group, number, host: host + 1, plan, desk };
-        thread(host + 1, Box::new(move || worker.run()));
+        let worker = WorkerThread { group, number, host: desk.worker, plan, desk };
+        begin(stage, scope, worker.host, move || {
+            catch(stage, number, || {
+                worker.run();
+                Ok(())
+            });
+        });
+    }
+    begin(stage, scope, first, move || run_all(stage, first, agents));
+}
+
+/// Starts a thread that is a host of the world.
+fn begin<'scope, 's: 'scope>(
+    stage: &'s Stage,
+    scope: &'scope Scope<'scope, 's>,
+    host: usize,
+    run: impl FnOnce() + Send + 's,
+) {
+    scope.spawn(move || {
+        stage.world.begin(host);
+        run();
+        stage.world.end(host);
+    });
+}
+
+/// Does something for an agent; what goes wrong is a violation.
+fn catch<T>(stage: &Stage, number: usize, work: impl FnOnce() -> Result<T>) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => return Some(done),
+        Ok(Err(error)) => stage.violated(format!("agent {number}: {error}")),
+        Err(panic) => stage.violated(format!("agent {number} panicked: {}", text(&*panic))),
+    }
+    None
+}
+
+/// Steps all agents until each has ended, always the one whose time comes first.
+fn run_all(stage: &Stage, host: usize, mut agents: Vec<OneAgent<'_>>) {
+    while let Some(at) = (0..agents.len()).min_by_key(|at| (agents[*at].next_ns, *at)) {
+        let (now_ns, next_ns) = (stage.world.state().now_ns, agents[at].next_ns);
+        if next_ns > now_ns {
+            stage.world.pass(host, next_ns - now_ns);
+        }
+        let agent = &mut agents[at];
+        let goes_on = catch(stage, agent.number, || agent.step());
+        if goes_on != Some(true) {
+            agents.remove(at).desk.end();
+        }
     }
 }
 
-/// The thread of an agent.
-struct AgentThread<'s> {
+/// An agent, which lives until it meets trouble, and begins again.
+struct OneAgent<'s> {
     group: Arc<Group<'s>>,
     number: usize,
     host: usize,
@@ -168,11 +217,22 @@ struct AgentThread<'s> {
     desk: Shared,
     notes: Kept,
     tasks: Vec<Task>,
+    process: Arc<Process>,
+    messages: Option<Messages>,
+    agent: Option<Agent>,
+    bus: Option<(Arc<dyn Bus>, u64, bool)>,
+    /// The trouble that comes next, and since when it is waited for.
+    trouble: usize,
+    begun_ns: i64,
     /// From when it knows what was due, by its clock.
     knows_from_ns: i64,
+    /// Until when it is not idle.
+    busy_until_ns: i64,
+    /// When it is stepped next.
+    next_ns: i64,
 }
 
-impl<'s> AgentThread<'s> {
+impl<'s> OneAgent<'s> {
     fn new(
         group: &Arc<Group<'s>>,
         (number, host, plan): (usize, usize, &'s AgentHost),
@@ -188,50 +248,78 @@ impl<'s> AgentThread<'s> {
             tasks.push(task(Work::Backup { series: series.name().to_owned() }, when));
         }
         tasks.extend(plan.reclaims.map(|when| task(Work::Reclaim, when)));
-        let (group, desk, notes) = (Arc::clone(group), desk.clone(), Kept::default());
-        Self { group, number, host, plan, desk, notes, tasks, knows_from_ns: 0 }
+        let machine = (host, format!("host{host}-{number}"));
+        Self {
+            group: Arc::clone(group),
+            number,
+            host,
+            plan,
+            desk: desk.clone(),
+            notes: Kept::default(),
+            tasks,
+            process: group.stage.process_on(machine, plan.skew_minutes),
+            messages: None,
+            agent: None,
+            bus: None,
+            trouble: 0,
+            begun_ns: 0,
+            knows_from_ns: 0,
+            busy_until_ns: 0,
+            next_ns: 0,
+        }
     }
 
-    fn run(mut self) -> Result<()> {
+    /// Does what the agent of a host does each second or so. Returns whether it goes on.
+    fn step(&mut self) -> Result<bool> {
         let stage = self.group.stage;
-        let mut troubles = self.plan.troubles.iter();
-        let mut next = troubles.next();
-        let mut begun_ns = stage.world.state().now_ns;
-        let mut agent = None;
-        let mut bus: Option<(Arc<dyn Bus>, u64, bool)> = None;
-        let process = stage.process(self.host, self.plan.skew_minutes);
-        let repository = history::open(stage, &process, 0, Role::Administrator)?;
-        let messages = Messages::new(&repository.objects);
-        self.knows_from_ns = process.now_ns();
-        loop {
-            let now_ns = stage.world.state().now_ns;
-            if now_ns >= self.group.until_ns {
-                break;
-            }
-            let is_hostile = now_ns < self.group.hostile_until_ns;
-            let is_over = |trouble: &&Trouble| {
-                is_hostile && now_ns - begun_ns >= minutes_ns(trouble.after_minutes)
-            };
-            if let Some(trouble) = next.filter(is_over) {
-                self.suffer(trouble, &process);
-                (next, begun_ns, agent) = (troubles.next(), now_ns, None);
-                stage.world.pass(self.host, minutes_ns(trouble.down_minutes));
-            }
-            let agent = match &agent {
-                Some(agent) => agent,
-                None => agent.insert(self.begin(&process)?),
-            };
-            for event in agent.step().events {
-                self.note(&event);
-            }
-            let bus = self.bus(&mut bus, is_hostile);
-            // It must do well without the bus.
-            let _ = agent.meet(&bus, &messages);
-            stage.world.pass(self.host, self.group.pauses_ns()[0]);
+        let process = Arc::clone(&self.process);
+        if self.messages.is_none() {
+            let repository = history::open(stage, &process, 0, Role::Administrator)?;
+            self.messages = Some(Messages::new(&repository.objects));
+            self.begun_ns = stage.world.state().now_ns;
+            self.knows_from_ns = process.now_ns();
         }
-        self.verify(&process);
-        process.end();
-        Ok(())
+        let now_ns = stage.world.state().now_ns;
+        if now_ns >= self.group.until_ns {
+            self.verify(&process);
+            process.end();
+            return Ok(false);
+        }
+        let is_hostile = now_ns < self.group.hostile_until_ns;
+        let plan = self.plan;
+        let trouble = plan.troubles.get(self.trouble).filter(|trouble| {
+            is_hostile && now_ns - self.begun_ns >= minutes_ns(trouble.after_minutes)
+        });
+        if let Some(trouble) = trouble {
+            self.suffer(trouble, &process);
+            (self.trouble, self.begun_ns, self.agent) = (self.trouble + 1, now_ns, None);
+            self.busy_until_ns = now_ns + minutes_ns(trouble.down_minutes) + BUSY_NS;
+            self.next_ns = now_ns + minutes_ns(trouble.down_minutes);
+            if trouble.down_minutes > 0 {
+                return Ok(true);
+            }
+        }
+        let agent = match self.agent.take() {
+            Some(agent) => agent,
+            None => self.begin(&process)?,
+        };
+        let step = agent.step();
+        step.events.iter().for_each(|event| self.note(event));
+        let due_ns = step.next_ns.map_or(i64::MAX, |next| next - process.skew_ns);
+        if !step.events.is_empty() || step.running > 0 || due_ns - now_ns < BUSY_NS {
+            self.busy_until_ns = now_ns + BUSY_NS;
+        }
+        let bus = self.bus(is_hostile);
+        if let Some(messages) = &self.messages {
+            // It must do well without the bus.
+            let _ = agent.meet(&bus, messages);
+        }
+        // What is due waits for a job, and is no event.
+        let waits = agent.status().tasks.iter().any(|task| task.due_ns.is_some());
+        self.agent = Some(agent);
+        let is_busy = waits || now_ns < self.busy_until_ns;
+        self.next_ns = stage.world.state().now_ns + self.group.pause_ns(is_busy);
+        Ok(true)
     }
 
     fn note(&self, event: &Event) {
@@ -252,18 +340,18 @@ impl<'s> AgentThread<'s> {
     }
 
     /// The bus as the agent reaches it now.
-    fn bus(&self, known: &mut Option<(Arc<dyn Bus>, u64, bool)>, is_hostile: bool) -> Arc<dyn Bus> {
+    fn bus(&mut self, is_hostile: bool) -> Arc<dyn Bus> {
         let (local, count) = &*self.group.bus.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((bus, of, was_hostile)) = known
+        if let Some((bus, of, was_hostile)) = &self.bus
             && *of == *count
             && *was_hostile == is_hostile
         {
             return Arc::clone(bus);
         }
-        let seed = self.group.stage.plan.seed ^ count << 8 ^ silt_format::number::to_u64(self.host);
+        let seed = self.group.stage.plan.seed ^ count << 8 ^ to_u64(self.host + self.number);
         let faults = if is_hostile { self.plan.bus_faults } else { 0 };
         let bus = Arc::new(HostileBus::new(local.clone(), seed, faults)) as Arc<dyn Bus>;
-        *known = Some((Arc::clone(&bus), *count, is_hostile));
+        self.bus = Some((Arc::clone(&bus), *count, is_hostile));
         bus
     }
 
@@ -334,22 +422,22 @@ struct WorkerThread<'s> {
 }
 
 impl WorkerThread<'_> {
-    fn run(&self) -> Result<()> {
+    fn run(&self) {
         loop {
             let run = {
                 let mut desk = self.desk.desk();
-                if desk.has_ended {
-                    return Ok(());
-                }
                 let run = desk.waiting.take();
+                if desk.has_ended {
+                    return;
+                }
                 desk.running = run.clone().map(|run| (run, None));
                 desk.count += usize::from(run.is_some());
                 run
             };
-            if let Some(run) = run {
-                self.carry_out(&run);
+            match run {
+                Some(run) => self.carry_out(&run),
+                None => self.group.stage.world.park(self.host),
             }
-            self.group.stage.world.pass(self.host, self.group.pauses_ns()[1]);
         }
     }
 

@@ -24,12 +24,6 @@ pub enum Data {
 }
 
 impl Content {
-    /// The same without trees; `None` if nothing is left.
-    pub fn only_disks(mut self) -> Option<Self> {
-        self.volumes.retain(|(_, data)| matches!(data, Data::Disk(_)));
-        (!self.volumes.is_empty()).then_some(self)
-    }
-
     /// What a restore must bring back of each volume.
     pub fn expected(&self) -> Vec<Vec<u8>> {
         let expected = self.volumes.iter().map(|(_, data)| match data {

@@ -15,10 +15,9 @@ use siltstone::{
 };
 
 use crate::called::Called;
-use crate::content::{self, Content, Data};
-use crate::disk::Source;
+use crate::content::{self, Content};
 use crate::link::{End, Link};
-use crate::live::add_to;
+use crate::live::{add_to, volumes};
 use crate::model::Attempt;
 
 use crate::plan::{Action, Exact, Fault, Host, Keep, Role, Series, Work};
@@ -465,27 +464,31 @@ fn make(
     session.finish()
 }
 
-fn round(stage: &Stage, process: &Process, repository: &Repository, site: usize) -> Result<()> {
+fn round(
+    stage: &Stage,
+    process: &Arc<Process>,
+    repository: &Repository,
+    site: usize,
+) -> Result<()> {
     let mut members = Vec::new();
     let mut attempts = Vec::new();
     for series in Series::ALL {
         let content = stage.change(process, (site, series));
-        let Some(content) = content.only_disks() else { continue };
-        attempts.push(stage.model().tries(site, series, &content));
-        let volumes = content.volumes.into_iter().filter_map(|(name, data)| match data {
-            Data::Disk(bytes) => Some((name.to_owned(), Box::new(Source(bytes)) as _)),
-            Data::Tree(..) => None,
-        });
+        let attempt = stage.model().tries(site, series, &content);
+        stage.model().begin_backup(attempt);
+        attempts.push(attempt);
+        let volumes = volumes(content, process, &stage.model, attempt);
         members.push(RoundMember {
             series: series.name().to_owned(),
-            volumes: volumes.collect(),
+            volumes: volumes.into_iter().map(|(name, volume)| (name.to_owned(), volume)).collect(),
             options: options(),
             on_released: None,
         });
     }
     let options = RoundOptions { folder: Stage::spool(), memory_bytes: 0, spool: false };
-    let report = repository.backup_round(members, &options)?;
-    for (attempt, backup) in attempts.iter().zip(report.backups) {
+    let report = repository.backup_round(members, &options);
+    attempts.iter().for_each(|attempt| stage.model().end_backup(*attempt));
+    for (attempt, backup) in attempts.iter().zip(report?.backups) {
         if let Ok(backup) = backup {
             stage.model().made(*attempt, &backup.snapshot, &backup.tags);
         }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{EntryKind, Metadata};
 use silt_format::{Error, ErrorKind, Result};
-use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeSource};
-use siltstone::{BackupSession, Env, TreeOptions};
+use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeOrigin, TreeSource};
+use siltstone::{BackupSession, Env, RoundVolume, TreeOptions};
 
 use crate::content::{Content, Data};
 use crate::disk::Source;
@@ -19,8 +19,11 @@ use crate::tree::{BLOCK, MemoryTree, Node};
 /// How long a machine stands still where a backup would not expect it.
 const PAUSE_NS: u64 = 5_000_000_000;
 
-/// A tree of a series during a backup.
-pub struct Live {
+/// A tree of a series during a backup, or during a round, which walks it twice.
+#[derive(Clone)]
+pub struct LiveTree(Arc<Live>);
+
+struct Live {
     /// The tree as the backup sees it.
     tree: Mutex<MemoryTree>,
     /// A change that is still to come.
@@ -32,7 +35,7 @@ pub struct Live {
     volume: usize,
 }
 
-impl Live {
+impl LiveTree {
     /// A tree that is about to be backed up.
     pub fn new(
         tree: MemoryTree,
@@ -43,14 +46,35 @@ impl Live {
     ) -> Self {
         let (tree, race) = (Mutex::new(tree), Mutex::new(race));
         let (process, model) = (Arc::clone(process), Arc::clone(model));
-        Self { tree, race, process, model, attempt, volume }
+        Self(Arc::new(Live { tree, race, process, model, attempt, volume }))
+    }
+}
+
+impl TreeOrigin for LiveTree {
+    fn description(&self) -> String {
+        "memory".to_owned()
     }
 
-    /// The tree as a backup reads it.
-    pub fn source(self) -> Box<dyn TreeSource> {
-        Box::new(Reading { live: Arc::new(self), open: Vec::new(), has_begun: false, last: None })
+    fn walk(&self) -> Result<Box<dyn TreeSource>> {
+        let live = Arc::clone(&self.0);
+        Ok(Box::new(Reading { live, open: Vec::new(), has_begun: false, last: None }))
     }
 
+    fn open_file(&self, path: &[u8]) -> Result<Box<dyn FileSource>> {
+        let mut inode = self.0.tree().root;
+        for name in path.split(|byte| *byte == b'/') {
+            let found = self.0.node(inode).and_then(|node| node.entries.get(name).copied());
+            inode = found.ok_or_else(absent)?;
+        }
+        Ok(Box::new(OpenFile { live: Arc::clone(&self.0), inode }))
+    }
+}
+
+fn absent() -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such file")
+}
+
+impl Live {
     fn tree(&self) -> MutexGuard<'_, MemoryTree> {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +169,6 @@ impl TreeSource for Reading {
     fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>> {
         let inode = found.metadata.inode;
         self.live.reach(inode, Moment::Opened);
-        let absent = || Error::new(ErrorKind::NotFound, "there is no such file");
         self.live.node(inode).ok_or_else(absent)?;
         Ok(Box::new(OpenFile { live: Arc::clone(&self.live), inode }))
     }
@@ -210,14 +233,30 @@ pub fn add_to(
     model: &Arc<Mutex<Model>>,
     attempt: Attempt,
 ) -> Result<()> {
-    for (number, (name, data)) in content.volumes.into_iter().enumerate() {
-        match data {
-            Data::Disk(bytes) => session.add_volume(name, &Source(bytes), None)?,
-            Data::Tree(tree, race) => {
-                let live = Live::new(*tree, race, process, model, (attempt, number));
-                session.add_tree_from(name, "memory", live.source(), &TreeOptions::default())?
+    for (name, volume) in volumes(content, process, model, attempt) {
+        match volume {
+            RoundVolume::Disk(disk) => session.add_volume(name, &*disk, None)?,
+            RoundVolume::Tree(tree, options) => {
+                session.add_tree_from(name, &tree.description(), tree.walk()?, &options)?
             }
         };
     }
     Ok(())
+}
+
+/// The volumes of a backup, ready to be read.
+pub fn volumes(
+    content: Content,
+    process: &Arc<Process>,
+    model: &Arc<Mutex<Model>>,
+    attempt: Attempt,
+) -> Vec<(&'static str, RoundVolume<'static>)> {
+    let volume = |(number, (name, data))| match data {
+        Data::Disk(bytes) => (name, RoundVolume::Disk(Box::new(Source(bytes)))),
+        Data::Tree(tree, race) => {
+            let live = LiveTree::new(*tree, race, process, model, (attempt, number));
+            (name, RoundVolume::Tree(Box::new(live), TreeOptions::default()))
+        }
+    };
+    content.volumes.into_iter().enumerate().map(volume).collect()
 }

@@ -36,9 +36,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The number of the auditor, who comes after the hosts and the two threads of each agent.
+    /// The number of the auditor, who comes after the hosts, all agents together, and the worker of
+    /// each.
     pub fn auditor(&self) -> usize {
-        self.hosts.len() + 2 * self.agents.len()
+        let of_agents = if self.agents.is_empty() { 0 } else { 1 + self.agents.len() };
+        self.hosts.len() + of_agents
     }
 }
 

@@ -19,6 +19,9 @@ pub const MINUTE_NS: i64 = 60_000_000_000;
 const BEGINNING_NS: i64 = 1_790_000_000_000_000_000;
 /// The time of a host that has ended.
 const NEVER: i64 = i64::MAX;
+/// That of a host that sleeps until another one wakes it, and of the auditor, who comes before it.
+const PARKED: i64 = i64::MAX - 1;
+const LAST: i64 = i64::MAX - 2;
 
 /// One object in a place.
 #[derive(Clone)]
@@ -234,6 +237,19 @@ impl World {
         drop(self.pass_in(self.state(), host, nanoseconds));
     }
 
+    /// Lets a host sleep until another one wakes it.
+    pub fn park(&self, host: usize) {
+        drop(self.pass_until(self.state(), host, PARKED));
+    }
+
+    /// Wakes a host that is parked, so much later.
+    pub fn wake(&self, host: usize, nanoseconds: i64) {
+        let mut state = self.state();
+        if state.ready_ns[host] == PARKED {
+            state.ready_ns[host] = state.now_ns.saturating_add(nanoseconds);
+        }
+    }
+
     /// Lets the time of a storage operation pass, and `more_ns` nanoseconds.
     pub fn pass_a_little<'s>(
         &'s self,
@@ -247,11 +263,21 @@ impl World {
 
     fn pass_in<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State>,
+        state: MutexGuard<'s, State>,
         host: usize,
         nanoseconds: i64,
     ) -> MutexGuard<'s, State> {
-        state.ready_ns[host] = state.now_ns.saturating_add(nanoseconds);
+        let ready_ns = state.now_ns.saturating_add(nanoseconds);
+        self.pass_until(state, host, ready_ns)
+    }
+
+    fn pass_until<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        host: usize,
+        ready_ns: i64,
+    ) -> MutexGuard<'s, State> {
+        state.ready_ns[host] = ready_ns;
         let next = state.next();
         if next != host {
             state.turn = next;
@@ -275,7 +301,7 @@ impl World {
         let mut state = self.state();
         let (now_ns, auditor) = (state.now_ns, self.turns.len() - 1);
         state.ready_ns.iter_mut().for_each(|ready| *ready = now_ns);
-        state.ready_ns[auditor] = NEVER - 1;
+        state.ready_ns[auditor] = LAST;
         state.turn = state.next();
         let first = state.turn;
         self.turns[first].notify_one();

@@ -1,9 +1,10 @@
 //! What the programs print and ask: messages for people and as JSON, progress, errors with advice,
-//! confirmations, passwords, names of snapshots, rates and windows of the day.
+//! confirmations, passwords, lists of files, names of snapshots, rates and windows of the day.
 
 pub mod advice;
 pub mod confirm;
 pub mod failure;
+pub mod listing;
 pub mod output;
 pub mod progress;
 pub mod rate;

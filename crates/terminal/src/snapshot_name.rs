@@ -1,5 +1,8 @@
 //! Parses snapshots, times, ranges and sizes as users write them.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use jiff::tz::TimeZone;
 use silt_format::{ByteSpan, Chunking, Period};
 use siltstone::Selector;
@@ -22,25 +25,36 @@ pub struct WithPath {
     pub selector: Selector,
     /// The volume, if one is named.
     pub volume: Option<String>,
-    /// With a slash at its start.
-    pub path: Option<String>,
+    /// With a slash at its start. Any bytes.
+    pub path: Option<Vec<u8>>,
+}
+
+/// Splits text at its first slash: what names a snapshot, and the bytes of a path.
+pub fn split_path(text: &OsStr) -> Result<(&str, Option<&[u8]>), Failure> {
+    let bytes = text.as_bytes();
+    let slash = bytes.iter().position(|&byte| byte == b'/');
+    let (before, path) = bytes.split_at(slash.unwrap_or(bytes.len()));
+    let before = std::str::from_utf8(before)
+        .map_err(|_| usage(format!("'{}' names no snapshot: it is not UTF-8", text.display())))?;
+    Ok((before, slash.map(|_| path)))
 }
 
 /// Parses a snapshot and, after a colon, `/PATH`, `VOLUME/PATH` or `VOLUME`.
-pub fn parse_with_path(text: &str) -> Result<WithPath, Failure> {
-    let Some(slash) = text.find('/') else {
-        let (selector, volume) = parse_with_volume(text)?;
+pub fn parse_with_path(text: &OsStr) -> Result<WithPath, Failure> {
+    let (before, path) = split_path(text)?;
+    let Some(path) = path else {
+        let (selector, volume) = parse_with_volume(before)?;
         return Ok(WithPath { selector, volume, path: None });
     };
-    let (before, path) = text.split_at(slash);
     let (selector, volume) = match before.strip_suffix(':') {
         Some(snapshot) => (parse(snapshot)?, None),
         None => parse_with_volume(before)?,
     };
     if volume.is_none() && !before.ends_with(':') {
-        return Err(usage(format!("'{text}' is not a path in a snapshot; use SNAPSHOT:/PATH")));
+        let shown = text.display();
+        return Err(usage(format!("'{shown}' is not a path in a snapshot; use SNAPSHOT:/PATH")));
     }
-    Ok(WithPath { selector, volume, path: Some(path.to_owned()) })
+    Ok(WithPath { selector, volume, path: Some(path.to_vec()) })
 }
 
 /// Parses a snapshot: an id, `latest`, `SERIES@latest` or `SERIES@TIME`.

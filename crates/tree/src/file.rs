@@ -30,16 +30,7 @@ impl OpenFile {
     /// Reads at an offset in bytes. Returns the number of bytes read, which is less than the length
     /// of `buffer` only at the end of the file.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("reading", error)),
-            }
-        }
-        Ok(filled)
+        read_fully(&self.file, offset, buffer)
     }
 
     /// Returns the current metadata of the file, without flags, extended attributes and number of
@@ -79,4 +70,19 @@ impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Reads at an offset in bytes, until `buffer` is full or the file ends. Returns the number of
+/// bytes read.
+pub(crate) fn read_fully(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("reading", error)),
+        }
+    }
+    Ok(filled)
 }

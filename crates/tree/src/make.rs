@@ -3,6 +3,7 @@
 mod apply;
 mod file;
 mod options;
+mod others;
 mod remove;
 
 use std::path::Path;
@@ -21,10 +22,12 @@ pub use self::file::{FileStep, NewFile, PresentFile};
 pub use self::options::{
     Existing, FAILURES_MAX, Failure, MakeOptions, Missing, OwnerChoice, Report, XattrChoice,
 };
+pub use self::others::OtherNames;
 
 use self::apply::{Handle, prepare_directory, set_flags, unlock};
+use self::others::Others;
 use crate::descent::Descent;
-use crate::names::{Names, is_name};
+use crate::names::is_name;
 use crate::status::{Status, open_at, open_path, shown, status_at, status_of};
 use crate::walk::DEPTH_MAX;
 
@@ -49,31 +52,6 @@ struct Frame {
     /// are not complete.
     open: Arc<()>,
     others: Others,
-}
-
-/// The names that a directory had before and that have not been made this time.
-#[derive(Default)]
-struct Others {
-    before: Names,
-    next: usize,
-    found: Vec<Vec<u8>>,
-}
-
-impl Others {
-    /// Collects the old names before `name`, which is made next; all the rest for `None`.
-    fn up_to(&mut self, name: Option<&[u8]>) {
-        while self.next < self.before.len() {
-            let next = self.before.name(self.next);
-            if name.is_some_and(|name| next >= name) {
-                if name == Some(next) {
-                    self.next += 1;
-                }
-                break;
-            }
-            self.found.push(next.to_vec());
-            self.next += 1;
-        }
-    }
 }
 
 /// A directory that was left and whose attributes are not set yet, as files in it may be
@@ -126,8 +104,7 @@ impl Maker {
         let failed = |error: Errno| Error::io(format!("opening '{shown}'"), error.into());
         let directory = openat(CWD, target, flags, Mode::empty()).map_err(failed)?;
         let status = status_of(&directory).map_err(failed)?;
-        let before =
-            if options.lists_others { Names::read(&directory).0 } else { Names::default() };
+        let others = if options.lists_others { Others::of(&directory) } else { Others::default() };
         let mut maker = Self {
             target: target.as_os_str().as_bytes().to_vec(),
             options,
@@ -142,12 +119,7 @@ impl Maker {
         };
         let directory = maker.descent.current().map_err(failed)?;
         maker.will_sync(&status, &directory);
-        maker.frames.push(Frame {
-            metadata: None,
-            path_bytes: 0,
-            open: Arc::default(),
-            others: Others { before, ..Others::default() },
-        });
+        maker.frames.push(Frame { metadata: None, path_bytes: 0, open: Arc::default(), others });
         Ok(maker)
     }
 
@@ -173,10 +145,10 @@ impl Maker {
             Err(error) => return self.fail(name, error),
         };
         prepare_directory(&directory, &status, metadata, &self.options);
-        let before = if self.options.lists_others && !is_new {
-            Names::read(&directory).0
+        let others = if self.options.lists_others && !is_new {
+            Others::of(&directory)
         } else {
-            Names::default()
+            Others::default()
         };
         self.descent.push(name, directory, status.id());
         if let Ok(directory) = self.descent.current() {
@@ -186,7 +158,7 @@ impl Maker {
             metadata: Some(metadata.clone()),
             path_bytes: self.path.len(),
             open: Arc::default(),
-            others: Others { before, ..Others::default() },
+            others,
         });
         self.path.extend_from_slice(name);
         self.path.push(b'/');
@@ -361,11 +333,11 @@ impl Maker {
 
     /// Returns the names that the current directory had before and that were not made this time.
     /// Call it once, after all entries were made in ascending order of their names and before
-    /// [`leave`](Self::leave). Empty unless [`MakeOptions::lists_others`] is set.
-    pub fn others(&mut self) -> Vec<Vec<u8>> {
-        let Some(frame) = self.frames.last_mut() else { return Vec::new() };
-        frame.others.up_to(None);
-        std::mem::take(&mut frame.others.found)
+    /// [`leave`](Self::leave). Empty unless [`MakeOptions::lists_others`] is set. Fails if the
+    /// directory could not be listed.
+    pub fn others(&mut self) -> Result<OtherNames> {
+        let others = self.frames.last_mut().map(|frame| std::mem::take(&mut frame.others));
+        others.unwrap_or_default().finish()
     }
 
     /// Removes an entry of the current directory, and everything below it except mounted file

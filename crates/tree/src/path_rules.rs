@@ -5,7 +5,8 @@ use silt_format::Result;
 use crate::patterns::{Matcher, Patterns};
 
 /// Patterns that choose entries of a tree by their paths, in the syntax of gitignore. Paths are
-/// relative to the directory at which the choice begins.
+/// relative to the directory at which the choice begins. In a pattern that is not UTF-8, each byte
+/// counts as a character.
 #[derive(Clone, Debug, Default)]
 pub struct PathRules {
     includes: Patterns,
@@ -15,13 +16,13 @@ pub struct PathRules {
 impl PathRules {
     /// Takes only entries that match this pattern or another include pattern. A directory that
     /// matches is taken with everything below it.
-    pub fn include(&mut self, pattern: &str, ignores_case: bool) -> Result<()> {
-        self.includes.add(pattern, ignores_case)
+    pub fn include(&mut self, pattern: impl AsRef<[u8]>, ignores_case: bool) -> Result<()> {
+        self.includes.add(pattern.as_ref(), ignores_case)
     }
 
     /// Leaves out entries that match this pattern, even if they match an include pattern.
-    pub fn exclude(&mut self, pattern: &str, ignores_case: bool) -> Result<()> {
-        self.excludes.add(pattern, ignores_case)
+    pub fn exclude(&mut self, pattern: impl AsRef<[u8]>, ignores_case: bool) -> Result<()> {
+        self.excludes.add(pattern.as_ref(), ignores_case)
     }
 
     /// Returns whether there are no patterns, so that all entries are taken.

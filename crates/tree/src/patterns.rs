@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use regex_automata::meta::Regex;
+use regex_automata::util::syntax;
 use silt_format::{Error, Result};
 
 /// Maximum number of patterns.
@@ -20,9 +22,11 @@ pub(crate) struct Patterns {
 
 #[derive(Clone, Debug)]
 struct Pattern {
-    text: String,
+    text: Vec<u8>,
     /// `None` if it matches nothing, for example because a class is not closed.
     glob: Option<Glob>,
+    /// Whether the pattern is UTF-8. Otherwise the glob has stand-ins for bytes.
+    is_text: bool,
     is_negated: bool,
     directories_only: bool,
 }
@@ -30,12 +34,14 @@ struct Pattern {
 impl Patterns {
     /// Adds a line of a gitignore file. Ignores empty lines and comments. Fails with `Invalid` if
     /// the limits are exceeded.
-    pub(crate) fn add(&mut self, line: &str, ignores_case: bool) -> Result<()> {
-        let text = without_trailing_spaces(line);
-        if text.is_empty() || text.starts_with('#') {
+    pub(crate) fn add(&mut self, line: &[u8], ignores_case: bool) -> Result<()> {
+        let line = without_trailing_spaces(line);
+        if line.is_empty() || line.starts_with(b"#") {
             return Ok(());
         }
-        if text.len() > PATTERN_BYTES_MAX || self.all.len() >= PATTERNS_MAX {
+        let is_text = std::str::from_utf8(line).is_ok();
+        let text = &*if is_text { String::from_utf8_lossy(line) } else { stand_ins(line).into() };
+        if line.len() > PATTERN_BYTES_MAX || self.all.len() >= PATTERNS_MAX {
             let limits = format!("{PATTERNS_MAX} patterns of {PATTERN_BYTES_MAX} bytes");
             return Err(Error::invalid(format!("the patterns exceed the limit of {limits}")));
         }
@@ -52,11 +58,12 @@ impl Patterns {
                     .backslash_escape(true)
                     .case_insensitive(ignores_case)
                     .build();
-                Some(built.map_err(|error| invalid(text, error))?)
+                Some(built.map_err(|error| invalid(line, error))?)
             }
             None => None,
         };
-        self.all.push(Pattern { text: text.to_owned(), glob, is_negated, directories_only });
+        let text = line.to_vec();
+        self.all.push(Pattern { text, glob, is_text, is_negated, directories_only });
         Ok(())
     }
 
@@ -65,32 +72,65 @@ impl Patterns {
     }
 
     /// Returns the text of a pattern by its number.
-    pub(crate) fn text(&self, at: usize) -> Option<&str> {
-        self.all.get(at).map(|pattern| pattern.text.as_str())
+    pub(crate) fn text(&self, at: usize) -> Option<&[u8]> {
+        self.all.get(at).map(|pattern| pattern.text.as_slice())
     }
 
     /// Compiles all patterns. Fails with `Invalid` if they are too complex.
     pub(crate) fn compiled(&self) -> Result<Matcher> {
-        let (mut set, mut uses) = (GlobSetBuilder::new(), Vec::new());
+        let (mut set, mut uses, mut of_bytes) = (GlobSetBuilder::new(), Vec::new(), Vec::new());
         for (at, pattern) in self.all.iter().enumerate() {
-            if let Some(glob) = &pattern.glob {
+            let Some(glob) = &pattern.glob else { continue };
+            let (is_negated, directories_only) = (pattern.is_negated, pattern.directories_only);
+            let of_pattern = Use { at, is_negated, directories_only };
+            if pattern.is_text {
                 set.add(glob.clone());
-                uses.push(Use {
-                    at,
-                    is_negated: pattern.is_negated,
-                    directories_only: pattern.directories_only,
-                });
+                uses.push(of_pattern);
+            } else {
+                let regex = bytes_regex(glob).map_err(|error| invalid(&pattern.text, error))?;
+                of_bytes.push((regex, of_pattern));
             }
         }
         let set = set.build().map_err(|error| {
             Error::invalid(format!("compiling {} patterns", uses.len())).with_source(error)
         })?;
-        Ok(Matcher { set, uses, matches: Vec::new() })
+        Ok(Matcher { set, uses, of_bytes, matches: Vec::new() })
     }
 }
 
-fn invalid(text: &str, error: globset::Error) -> Error {
-    Error::invalid(format!("pattern '{text}'")).with_source(error)
+fn invalid(
+    text: &[u8],
+    error: impl Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
+) -> Error {
+    Error::invalid(format!("pattern '{}'", String::from_utf8_lossy(text))).with_source(error)
+}
+
+/// The character that stands for the byte 0 in a pattern that is not UTF-8; it and the next 255 are
+/// for private use.
+const STAND_IN: u32 = 0x10_ff00;
+
+/// Returns a pattern that is not UTF-8 as text: each byte counts as a character, and a character
+/// for private use stands for each one that is not ASCII.
+fn stand_ins(pattern: &[u8]) -> String {
+    let stand_in = |byte: u8| char::from_u32(STAND_IN + u32::from(byte)).unwrap_or('?');
+    let letter = |&byte: &u8| if byte.is_ascii() { char::from(byte) } else { stand_in(byte) };
+    pattern.iter().map(letter).collect()
+}
+
+/// Compiles a glob with the bytes themselves in place of their stand-ins.
+fn bytes_regex(glob: &Glob) -> std::result::Result<Regex, Box<regex_automata::meta::BuildError>> {
+    let mut regex = glob.regex().to_owned();
+    for byte in 0x80..=u8::MAX {
+        let stand_in = char::from_u32(STAND_IN + u32::from(byte)).unwrap_or('?');
+        let mut utf8 = [0; 4];
+        let parts = stand_in.encode_utf8(&mut utf8).bytes().map(|part| format!("\\x{part:02x}"));
+        let escaped: String = parts.collect();
+        regex = regex.replace(&escaped, &format!("\\x{byte:02x}"));
+    }
+    // As globset compiles its own.
+    let syntax = syntax::Config::new().utf8(false).dot_matches_new_line(true);
+    let config = Regex::config().utf8_empty(false);
+    Regex::builder().syntax(syntax).configure(config).build(&regex).map_err(Box::new)
 }
 
 struct Use {
@@ -103,28 +143,32 @@ struct Use {
 pub(crate) struct Matcher {
     set: GlobSet,
     uses: Vec<Use>,
+    /// Patterns that are not UTF-8.
+    of_bytes: Vec<(Regex, Use)>,
     matches: Vec<usize>,
 }
 
 impl Matcher {
     pub(crate) fn is_empty(&self) -> bool {
-        self.uses.is_empty()
+        self.uses.is_empty() && self.of_bytes.is_empty()
     }
 
     /// Returns the number of the pattern that excludes a path below the root.
     pub(crate) fn excludes(&mut self, path: &[u8], is_directory: bool) -> Option<usize> {
         let candidate = Candidate::new(Path::new(OsStr::from_bytes(path)));
         self.set.matches_candidate_into(&candidate, &mut self.matches);
+        let of_bytes = self.of_bytes.iter().filter(|(regex, _)| regex.is_match(path));
         let fitting = self.matches.iter().map(|&at| &self.uses[at]);
+        let fitting = fitting.chain(of_bytes.map(|(_, it)| it));
         let last = fitting.filter(|it| is_directory || !it.directories_only).max_by_key(|it| it.at);
         last.filter(|it| !it.is_negated).map(|it| it.at)
     }
 }
 
-fn without_trailing_spaces(line: &str) -> &str {
+fn without_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut text = line;
-    while let Some(shorter) = text.strip_suffix(' ') {
-        let escapes = shorter.bytes().rev().take_while(|&byte| byte == b'\\').count();
+    while let Some(shorter) = text.strip_suffix(b" ") {
+        let escapes = shorter.iter().rev().take_while(|&&byte| byte == b'\\').count();
         if escapes % 2 == 1 {
             break;
         }

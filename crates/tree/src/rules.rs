@@ -1,7 +1,10 @@
 //! Which entries a walk leaves out.
 
+use std::sync::Arc;
+
 use silt_format::{Error, Result};
 
+use crate::listed::PathList;
 use crate::names::is_name;
 use crate::patterns::{Matcher, Patterns};
 
@@ -68,26 +71,27 @@ pub struct Rules {
     pub nodump: bool,
     /// Leaves out files on other mounts than the root, and the content of mounted directories.
     pub one_file_system: bool,
+    /// Takes only these paths, what is below them, and the directories above them. Each path that
+    /// does not exist becomes a [`Step::Failed`](crate::Step::Failed).
+    pub only: Option<Arc<PathList>>,
 }
 
 impl Rules {
     /// Adds an exclude pattern in the syntax of gitignore, relative to the root. Later patterns
     /// override earlier ones. `!` includes an entry again, unless its directory is left out. With
-    /// `ignores_case`, ASCII letters match in either case.
-    pub fn exclude(&mut self, pattern: &str, ignores_case: bool) -> Result<()> {
-        self.patterns.add(pattern, ignores_case)
+    /// `ignores_case`, ASCII letters match in either case. In a pattern that is not UTF-8, each
+    /// byte counts as a character.
+    pub fn exclude(&mut self, pattern: impl AsRef<[u8]>, ignores_case: bool) -> Result<()> {
+        self.patterns.add(pattern.as_ref(), ignores_case)
     }
 
     /// Adds the patterns in the content of a file, one per line. Ignores empty lines and those that
-    /// begin with `#`. Fails with `Invalid`, and the number of the line, if a line is not UTF-8 or
-    /// not a valid pattern.
+    /// begin with `#`. Fails with `Invalid`, and the number of the line, if a line is not a valid
+    /// pattern.
     pub fn exclude_lines(&mut self, file: &[u8], ignores_case: bool) -> Result<()> {
         let text = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let line = std::str::from_utf8(line).map_err(|error| {
-                Error::invalid(format!("line {number} of the patterns")).with_source(error)
-            })?;
             self.exclude(line, ignores_case)
                 .map_err(|error| error.context(format!("line {number} of the patterns")))?;
         }
@@ -95,7 +99,7 @@ impl Rules {
     }
 
     /// Returns the text of the pattern with this number.
-    pub fn pattern(&self, number: usize) -> Option<&str> {
+    pub fn pattern(&self, number: usize) -> Option<&[u8]> {
         self.patterns.text(number)
     }
 

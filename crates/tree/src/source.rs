@@ -38,6 +38,11 @@ pub trait TreeSource: Send {
     /// Returns the traits of a file system by its number in [`Metadata::file_system`].
     fn traits(&self, file_system: u16) -> FileSystemTraits;
 
+    /// Returns the path of the current directory for messages; empty if the source has no paths.
+    fn directory_path(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// Returns the users and groups of the machine that the tree comes from.
     fn owners(&self) -> Owners;
 }
@@ -75,6 +80,9 @@ impl TreeSource for Walk {
     }
     fn traits(&self, file_system: u16) -> FileSystemTraits {
         Self::traits(self, file_system)
+    }
+    fn directory_path(&self) -> Vec<u8> {
+        Self::directory_path(self)
     }
     fn owners(&self) -> Owners {
         Owners::of_this_machine().unwrap_or_default()

@@ -1,11 +1,14 @@
 //! Walking a directory tree.
 
 mod complete;
+mod listing;
+mod unmet;
 mod window;
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -14,11 +17,13 @@ use silt_format::tree::{EntryKind, Metadata, Timestamp};
 use silt_format::{Error, ErrorKind, Result};
 
 use self::complete::{is_gone, note};
+use self::listing::Listing;
+use self::unmet::Unmet;
 use self::window::{Frame, Seen, left_out, matching, read_statuses};
 use crate::descent::Descent;
 use crate::file::OpenFile;
+use crate::listed::{Below, Selection};
 use crate::mounts::{FileSystemTraits, is_pseudo, traits_of};
-use crate::names::Names;
 use crate::patterns::Matcher;
 use crate::rules::{Reason, Rules};
 use crate::status::{Status, open_at, shown, status_at, status_of};
@@ -66,7 +71,8 @@ pub enum Step {
     /// This entry of the current directory was left out; with an empty name, the rest of the
     /// directory.
     Excluded(Vec<u8>, Reason),
-    /// The status of this entry of the current directory could not be read.
+    /// The status of this entry of the current directory could not be read; or this path below the
+    /// root is in [`Rules::only`] and does not exist.
     Failed(Vec<u8>, Error),
 }
 
@@ -86,13 +92,17 @@ enum Entered {
 /// through descriptors of directories, one name at a time, and never follows symbolic links. At
 /// most 128 directories are open.
 ///
-/// In memory are the names in all directories from the root to the current one, with six bytes for
-/// each, and the status of at most 1,024 entries in each of the 64 lowest. Such a status may be
-/// old: it was read before the entries in front of it were walked.
+/// In memory are up to 4 MiB of names of each directory from the root to the current one, and the
+/// status of at most 1,024 entries in each of the 64 lowest. If a directory has more names, they
+/// are in a temporary file. A status may be old: it was read before the entries in front of it were
+/// walked.
 pub struct Walk {
     root: Vec<u8>,
     rules: Rules,
     matcher: Matcher,
+    /// The paths to which the walk is limited.
+    selection: Option<Arc<Selection>>,
+    unmet: Unmet,
     descent: Descent,
     frames: Vec<Frame>,
     /// The path of the current directory below the root, with a `/` behind each name.
@@ -128,10 +138,13 @@ impl Walk {
         })?;
         let failed = |error: Errno| Error::io(format!("status of '{shown}'"), error.into());
         let mut status = status_of(&directory).map_err(failed)?;
+        let selection = rules.only.as_ref().map(|list| Selection::new(list, root)).transpose()?;
         let mut walk = Self {
             root: root.as_os_str().as_bytes().to_vec(),
             rules: rules.clone(),
             matcher: rules.matcher()?,
+            selection: selection.map(Arc::new),
+            unmet: Unmet::new(),
             descent: Descent::new(directory, status.id()),
             frames: Vec::new(),
             path: Vec::new(),
@@ -144,9 +157,10 @@ impl Walk {
         };
         let directory = walk.descent.current().map_err(failed)?;
         walk.number(&mut status, Some(&directory))?;
-        let (names, problem) = Names::read(&directory);
-        let problem =
-            problem.map(|error| Error::io(format!("reading directory '{shown}'"), error.into()));
+        let below = walk.selection.as_deref().map_or_else(Below::default, Selection::of_root);
+        let (names, problem) = walk.listing(&directory, below);
+        walk.note_lacking(&directory, &names);
+        let problem = problem.map(|error| error.context(format!("reading directory '{shown}'")));
         walk.start = Some(Found { name: Vec::new(), metadata: status.metadata, problem });
         walk.frames.push(Frame::new(names, status.mount, 0, true));
         Ok(walk)
@@ -161,6 +175,9 @@ impl Walk {
             return Ok(Some(Step::Enter(root)));
         }
         loop {
+            if let Some(step) = self.next_unmet() {
+                return Ok(Some(step));
+            }
             let Some(frame) = self.frames.last_mut() else { return Ok(None) };
             let Some(seen) = frame.window.pop_front() else {
                 if let Some(step) = self.refill() {
@@ -169,9 +186,10 @@ impl Walk {
                 continue;
             };
             let at = frame.next - frame.window.len() - 1;
-            let name = frame.names.name(at).to_vec();
+            let (name, is_listed) = (frame.names.name(at).to_vec(), frame.names.is_listed());
             match seen {
                 Seen::Excluded(reason) => return Ok(Some(Step::Excluded(name, reason))),
+                Seen::Vanished if is_listed => self.note_missing(&name),
                 Seen::Vanished => self.vanished += 1,
                 Seen::Failed(error) => return Ok(Some(self.failed(name, error))),
                 Seen::Status(status) => {
@@ -284,16 +302,16 @@ impl Walk {
         if frame.is_open {
             self.descent.pop();
         }
-        let lost = frame.lost.map(|error| {
-            Error::io(format!("directory '{shown}' was moved while it was read"), error.into())
-        });
+        let lost = frame.lost.map(|error| error.context(format!("directory '{shown}'")));
         Some(Step::Leave(lost))
     }
 
-    fn fill(&mut self) -> Result<(), Errno> {
-        let directory = self.descent.current()?;
+    fn fill(&mut self) -> Result<()> {
+        let moved = |error: Errno| Error::io("it was moved while it was read", error.into());
+        let directory = self.descent.current().map_err(moved)?;
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
         let end = frame.names.len().min(frame.next + WINDOW);
+        frame.names.load(frame.next..end)?;
         let mut window = Vec::with_capacity(end - frame.next);
         for at in frame.next..end {
             let excluded = match frame.names.is_directory(at) {
@@ -337,6 +355,7 @@ impl Walk {
                 Entered::Replaced(by) => status = by,
             }
         }
+        self.note_no_directory(&name);
         self.number(&mut status, None)?;
         self.born = status.born;
         Ok(Some(Step::Entry(Found { name, metadata: status.metadata, problem: None })))
@@ -349,12 +368,12 @@ impl Walk {
         if closed.is_some() {
             // Do not even open it: that can trigger an automount.
             self.number(&mut status, None)?;
-            return Ok(self.push(name, status, Names::default(), closed, None, None));
+            return Ok(self.push(name, status, Listing::empty(), closed, None, None));
         }
         if self.frames.len() >= DEPTH_MAX {
             let limit = format!("deeper than {DEPTH_MAX} directories");
             let problem = Some(Error::new(ErrorKind::Unsupported, limit));
-            return Ok(self.push(name, status, Names::default(), None, None, problem));
+            return Ok(self.push(name, status, Listing::empty(), None, None, problem));
         }
         let parent = match self.descent.current() {
             Ok(parent) => parent,
@@ -374,7 +393,7 @@ impl Walk {
                 self.number(&mut status, None)?;
                 let shown = shown(&[&self.directory_path()[..], b"/", name].concat());
                 let problem = Error::io(format!("opening directory '{shown}'"), error.into());
-                return Ok(self.push(name, status, Names::default(), None, None, Some(problem)));
+                return Ok(self.push(name, status, Listing::empty(), None, None, Some(problem)));
             }
         };
         status = match status_of(&directory) {
@@ -383,9 +402,12 @@ impl Walk {
         };
         self.number(&mut status, Some(&directory))?;
         closed = self.closed(above, &status);
-        let (names, problem) =
-            if closed.is_some() { (Names::default(), None) } else { Names::read(&directory) };
-        let problem = problem.map(|error| Error::io("reading a directory", error.into()));
+        let (names, problem) = if closed.is_some() {
+            (Listing::empty(), None)
+        } else {
+            self.listing(&directory, self.below(name))
+        };
+        let problem = problem.map(|error| error.context("reading a directory"));
         Ok(self.push(name, status, names, closed, Some(directory), problem))
     }
 
@@ -404,10 +426,10 @@ impl Walk {
         &mut self,
         name: &[u8],
         status: Status,
-        names: Names,
+        names: Listing,
         closed: Option<Reason>,
         directory: Option<OwnedFd>,
-        problem: Option<Error>,
+        mut problem: Option<Error>,
     ) -> Entered {
         // Drop the window of a directory far above. It is read again when the walk comes back.
         if let Some(far) = self.frames.len().checked_sub(WINDOWS_MAX) {
@@ -422,7 +444,9 @@ impl Walk {
                 frame.closed = self.marked(&directory, &frame.names);
             }
             if let Some((_, marker)) = &frame.closed {
-                frame.names.retain_only(marker);
+                problem = problem.or(frame.names.retain_only(marker).err());
+            } else {
+                self.note_lacking(&directory, &frame.names);
             }
             self.descent.push(name, directory, status.id());
         }
@@ -438,10 +462,10 @@ impl Walk {
     }
 
     /// Returns the marker that excludes the content of a directory: reason, and name of the marker.
-    fn marked(&self, directory: &OwnedFd, names: &Names) -> Option<(Reason, Vec<u8>)> {
+    fn marked(&self, directory: &OwnedFd, names: &Listing) -> Option<(Reason, Vec<u8>)> {
         let mut markers = self.rules.all_markers();
         let found = markers.find(|(name, header, _)| {
-            names.contains(name)
+            names.contains(directory, name)
                 && (header.is_empty()
                     || window::begins_with(directory, name, header).unwrap_or(false))
         });

@@ -212,6 +212,7 @@ impl Adding<'_> {
             digest,
             signatures,
             parents: parent.into_iter().collect(),
+            parent_numbers: Vec::new(),
             recalled: false,
             is_large: false,
             application: crate::draft::DISKS,

@@ -10,6 +10,7 @@ use silt_format::{Error, Result, SEGMENT_BYTES};
 use silt_repository::objects::Objects;
 use silt_repository::packs::PackWriter;
 use silt_repository::tree::TreeWriter;
+use silt_tree::{ACCESS_ACL, AclOwner, DEFAULT_ACL, acl_owners};
 
 use super::events::TreeEvent;
 use super::map::NewMap;
@@ -72,6 +73,7 @@ impl Assembly {
                 self.writer.know(&pages);
                 Ok(())
             }
+            TreeEvent::Large { .. } => Ok(()),
             TreeEvent::Piece { start, bytes } => {
                 let Some(segment) = segment else {
                     return Err(Error::invalid("content of a file has no segment"));
@@ -187,5 +189,13 @@ impl Assembly {
         }
         self.users.insert(metadata.uid);
         self.groups.insert(metadata.gid);
+        let is_acl = |name: &[u8]| name == ACCESS_ACL || name == DEFAULT_ACL;
+        let acls = metadata.xattrs.iter().filter(|xattr| is_acl(&xattr.name));
+        for owner in acls.flat_map(|xattr| acl_owners(&xattr.value)) {
+            match owner {
+                AclOwner::User(id) => self.users.insert(id),
+                AclOwner::Group(id) => self.groups.insert(id),
+            };
+        }
     }
 }

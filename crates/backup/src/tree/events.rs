@@ -28,6 +28,8 @@ pub(crate) enum TreeEvent {
     Enter(Box<Entry>),
     /// Pages of this directory in the parent.
     Pages(Vec<BlockRef>),
+    /// A large file with this name is read from its beginning: the content up to its entry.
+    Large { name: Vec<u8> },
     /// The next content of the next file: this range of the segment.
     Piece { start: usize, bytes: usize },
     /// The next content of the next file: this range of the parent's segments.

@@ -19,6 +19,7 @@ use super::known::{
 use super::map::OldSegments;
 use super::options::TreeOptions;
 use super::reading::{Before, Next, Reading, has_changed, update};
+use super::told::Told;
 
 /// Files of at least this size get segments of their own.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -46,9 +47,11 @@ pub(crate) struct TreeFeed<'a> {
     /// inode number.
     links: HashMap<(u16, u64), Linked>,
     pub(crate) excluded: u64,
-    /// Entries whose status could not be read, and directories that were left early.
+    /// Entries whose status could not be read, directories that were left early, and listed entries
+    /// that do not exist.
     pub(crate) failed: u64,
     ended: bool,
+    told: Told,
     warnings: Vec<Warning>,
     /// Bytes of files that were read or reused, for progress.
     seen_bytes: Arc<AtomicU64>,
@@ -84,6 +87,7 @@ impl<'a> TreeFeed<'a> {
             excluded: 0,
             failed: 0,
             ended: false,
+            told: Told::default(),
             warnings: Vec::new(),
             seen_bytes: Arc::default(),
         }
@@ -173,7 +177,10 @@ impl<'a> TreeFeed<'a> {
                 self.known.leave();
                 self.claim.events.push(TreeEvent::Leave);
             }
-            Step::Excluded(..) => self.excluded += 1,
+            Step::Excluded(name, reason) => {
+                self.excluded += 1;
+                Told::left_out(&self.context, self.options, &*self.walk, (&name, reason));
+            }
             Step::Failed(_, error) => self.miss(&error),
         }
         Ok(false)
@@ -193,6 +200,8 @@ impl<'a> TreeFeed<'a> {
     }
 
     fn enter(&mut self, mut found: Found) -> Result<()> {
+        let file_system = found.metadata.file_system;
+        self.told.directory(&self.context, self.options, &*self.walk, file_system);
         let old = self.known.enter(&found.name, &found.metadata)?;
         let looked = self.now();
         self.complete(&mut found, old.as_ref());
@@ -283,7 +292,7 @@ impl<'a> TreeFeed<'a> {
                 return Ok(false);
             }
         }
-        self.read(found, old, buffer)
+        Ok(self.read(found, old, buffer))
     }
 
     /// Adds a file with the content that it had in the parent.
@@ -304,25 +313,25 @@ impl<'a> TreeFeed<'a> {
 
     /// Reads a file, or the beginning of a large one. Returns whether the claim must be handed out
     /// now.
-    fn read(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> Result<bool> {
+    fn read(&mut self, mut found: Found, old: Option<Entry>, buffer: &mut Vec<u8>) -> bool {
         if !has_room(&found.metadata, buffer) {
             self.waiting = Some(Box::new((found, old)));
-            return Ok(true);
+            return true;
         }
         let opened = self.now();
         if !self.walk.complete(&mut found) {
-            return Ok(false);
+            return false;
         }
         // It may have grown since its status was read.
         if !has_room(&found.metadata, buffer) {
             self.waiting = Some(Box::new((found, old)));
-            return Ok(true);
+            return true;
         }
         let file = match self.walk.open_file(&found) {
             Ok(file) => file,
             Err(error) => {
                 self.unreadable(found, &error);
-                return Ok(false);
+                return false;
             }
         };
         if let Some(error) = found.problem.take() {
@@ -332,9 +341,9 @@ impl<'a> TreeFeed<'a> {
         let mut reading = Reading::new(file, found.name, found.metadata, before, opened);
         if reading.metadata.size >= LARGE_BYTES || !self.read_small(&mut reading, buffer) {
             self.reading = Some(reading);
-            return Ok(!buffer.is_empty());
+            return !buffer.is_empty();
         }
-        Ok(false)
+        false
     }
 
     /// Returns whether the file of the last step came before under another name. File systems give
@@ -435,6 +444,9 @@ impl<'a> TreeFeed<'a> {
         let Some(mut reading) = self.reading.take() else { return Ok(false) };
         self.context.check_interrupted()?;
         let before: Vec<u64> = reading.candidates(BEFORE_MAX).collect();
+        if reading.offset == 0 {
+            self.claim.events.push(TreeEvent::Large { name: reading.name.clone() });
+        }
         let ended = loop {
             let (start, room) = (buffer.len(), SEGMENT_BYTES - buffer.len());
             if room == 0 {

@@ -14,9 +14,12 @@ mod known;
 mod map;
 mod moved;
 mod options;
+mod pieces;
 mod reading;
+mod told;
 
 pub use options::TreeOptions;
+pub use pieces::FilePiece;
 
 pub(crate) use assembly::Assembly;
 pub(crate) use cuts::{ANY_LENGTH, Cut, Cutter};
@@ -25,3 +28,4 @@ pub(crate) use feed::TreeFeed;
 pub(crate) use held::CutSegment;
 pub(crate) use known::KnownTree;
 pub(crate) use map::{NewMap, OldSegments};
+pub(crate) use pieces::Pieces;

@@ -11,4 +11,6 @@ pub struct TreeOptions {
     pub trust: Trust,
     /// Read all files, even unchanged ones.
     pub reread: bool,
+    /// Report each entry that is left out.
+    pub name_left_out: bool,
 }

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use silt_remote::server::{BUCKET, Server};
 
+use super::Times;
 use super::disk::Disk;
 use super::draw::Draw;
 use super::host::{Bus, Group, Host};
@@ -17,10 +18,6 @@ use crate::Result;
 
 /// How many snapshots `silt forget` keeps.
 pub const KEPT: usize = 4;
-/// How long nothing happens between two steps, at most.
-const PAUSE_MS: u64 = 700;
-/// How long a fault lasts, at least and at most.
-const FAULT_MS: (u64, u64) = (300, 4000);
 
 /// A fault that ends by itself.
 enum Fault {
@@ -51,6 +48,7 @@ pub struct Story {
     pub done: BTreeMap<&'static str, usize>,
     pub has_forgotten: bool,
     faults: Vec<(Instant, Fault)>,
+    times: Times,
 }
 
 /// The things that happen, each as often as it is listed.
@@ -82,7 +80,13 @@ const STEPS: [&str; 24] = [
 ];
 
 impl Story {
-    pub fn begin(seed: u64, folder: PathBuf, server: &Server, silt: &Path) -> Result<Self> {
+    pub fn begin(
+        seed: u64,
+        folder: PathBuf,
+        server: &Server,
+        silt: &Path,
+        times: Times,
+    ) -> Result<Self> {
         std::fs::create_dir_all(&folder)?;
         let mut draw = Draw::new(seed);
         let bus = Bus::new(folder.join("bus"))?;
@@ -119,6 +123,7 @@ impl Story {
             done: BTreeMap::new(),
             has_forgotten: false,
             faults: Vec::new(),
+            times,
         };
         story.set()?;
         story.silt(&["init", "--kdf-memory", "8", "--kdf-passes", "1"])?;
@@ -190,7 +195,7 @@ impl Story {
     pub fn go_on(&mut self, length: Duration) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < length {
-            std::thread::sleep(Duration::from_millis(self.draw.below(PAUSE_MS)));
+            std::thread::sleep(Duration::from_millis(self.draw.below(self.times.pause_max.max(1))));
             self.end_faults(Instant::now())?;
             let step = *self.draw.of(&STEPS);
             self.step(step)?;
@@ -203,8 +208,9 @@ impl Story {
         let agents = self.agents();
         let host = usize::try_from(self.draw.below(agents as u64))?;
         let disk = usize::try_from(self.draw.below(self.disks.len() as u64))?;
-        let (low, high) = FAULT_MS;
-        let lasts = Duration::from_millis(low + self.draw.below(high - low));
+        let (low, high) = (self.times.fault_min, self.times.fault_max);
+        let more = high.saturating_sub(low).max(1);
+        let lasts = Duration::from_millis(low + self.draw.below(more));
         let until = Instant::now() + lasts;
         let how = *self.draw.of(&[State::Cut, State::Silent]);
         // The last host may be cut off too.

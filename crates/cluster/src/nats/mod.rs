@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, AckKind};
-use async_nats::{Client, ConnectOptions};
-use silt_format::Result;
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions};
+use silt_format::{Error, ErrorKind, Result};
 use silt_repository::env::Env;
 use tokio::runtime::Runtime;
 
@@ -80,7 +80,7 @@ pub struct NatsBus {
 
 impl NatsBus {
     /// Connects, and makes the streams that are missing. Fails with `Unavailable` if no server
-    /// answers.
+    /// answers, with `Denied` if one refuses this member.
     pub fn connect(options: NatsOptions, env: Arc<dyn Env>) -> Result<Self> {
         let mut threads = tokio::runtime::Builder::new_multi_thread();
         let runtime = threads.worker_threads(1).thread_name("bus").enable_all().build();
@@ -89,7 +89,7 @@ impl NatsBus {
         let client = runtime.block_on(async {
             let connecting = connect_options(&options).connect(&options.servers[..]);
             match tokio::time::timeout(PATIENCE, connecting).await {
-                Ok(connected) => connected.map_err(|error| calls::unavailable("connect", &error)),
+                Ok(connected) => connected.map_err(|error| not_connected(&error)),
                 Err(late) => Err(calls::unavailable("connect", &late)),
             }
         })?;
@@ -122,6 +122,20 @@ impl NatsBus {
             alive.remove(receipt);
         }
     }
+}
+
+/// Why no server was reached.
+fn not_connected(error: &ConnectError) -> Error {
+    let why = match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            "it does not know this member, or not its password or certificate"
+        }
+        // With TLS 1.3 it is refused after its handshake, as any other reading would fail.
+        _ if error.to_string().contains("CertificateRequired") => "it asks for a certificate",
+        _ => return calls::unavailable("connect", error),
+    };
+    let message = format!("the bus (NATS) refuses the connection: {why}");
+    Error::new(ErrorKind::Denied, message)
 }
 
 fn connect_options(options: &NatsOptions) -> ConnectOptions {

@@ -3,6 +3,7 @@
 mod peers;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use silt_format::{Error, ErrorKind, Result, RunRef, SeriesId};
@@ -12,7 +13,7 @@ use silt_sharing::exchange::{HOSTS_MAX, Placed, SharedAdditions, keys_of};
 use silt_sharing::round::{CostModel, Picking, Schedule, ScheduledVm};
 
 use self::peers::Peers;
-use super::orders::{BackedUp, Order, Outcome, PlannedSeries, Run};
+use super::orders::{BackedUp, Order, Outcome, PlannedSeries, Run, Runs};
 use crate::{Bus, Messages, Name};
 
 /// Requests of a task, about: so many that its overhead does not count.
@@ -210,6 +211,7 @@ impl<'a> Coordinator<'a> {
         }
         let hosts = u16::try_from(self.options.hosts.len()).unwrap_or(HOSTS_MAX);
         let tasks = self.tasks(report.requested_chunks);
+        let (requests, owners) = (Runs(Arc::new(requests)), Runs(Arc::new(owners)));
         let joins = (0..tasks).map(|task| {
             let (first, last) = keys_of(task, tasks).into_inner();
             let (requests, owners) = (requests.clone(), owners.clone());

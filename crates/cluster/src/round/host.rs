@@ -183,7 +183,7 @@ impl<'a> RoundHost<'a> {
                 Ok(Outcome::written(write_owners(self.repository, &series, &workspace, keep)?))
             }
             Order::Join { first, last, requests, owners, hosts } => {
-                let (requests, owners) = (read_all(requests)?, read_all(owners)?);
+                let (requests, owners) = (read_all(&requests.0)?, read_all(&owners.0)?);
                 let keys = *first..=*last;
                 let answers =
                     join_claims(self.repository, &keys, &requests, &owners, *hosts, &workspace)?;

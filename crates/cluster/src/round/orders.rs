@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use silt_format::{ContentHash, Error, Id, ObjectTag, Result, RunRef, RunUse};
 use silt_runs::DurableRun;
 use silt_sharing::exchange::Placed;
@@ -42,7 +43,7 @@ pub(super) enum Order {
     /// Write which chunks these series have, by their ids.
     Owners { series: Vec<[u8; 12]> },
     /// Join requests and owners of a range of fingerprints.
-    Join { first: u32, last: u32, requests: Vec<Run>, owners: Vec<Run>, hosts: u16 },
+    Join { first: u32, last: u32, requests: Runs, owners: Runs, hosts: u16 },
     /// Store what the answers leave to this host.
     Store { answers: Vec<Run>, host: u16, hosts: u16, numbers: Range<u32> },
     /// Back up the scanned series.
@@ -102,6 +103,22 @@ pub struct BackedUp {
     pub held_ms: u64,
     /// Why it was not backed up.
     pub error: Option<String>,
+}
+
+/// Runs that many orders name: they have them in common.
+#[derive(Clone, Debug)]
+pub(super) struct Runs(pub(super) Arc<Vec<Run>>);
+
+impl Serialize for Runs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Runs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        Ok(Self(Arc::new(Vec::deserialize(from)?)))
+    }
 }
 
 /// A run of the shared store, as messages name it.

@@ -15,3 +15,4 @@ mod local;
 mod nats;
 mod nodes;
 mod rounds;
+mod three;

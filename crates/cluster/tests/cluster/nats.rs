@@ -12,6 +12,18 @@ use tempfile::TempDir;
 
 use crate::conformance::{SECOND, SHORT, Site, conforms, job, name};
 
+/// Whether there is such a program; where it is required there must be.
+pub fn is_there() -> bool {
+    if Command::new("nats-server").arg("--version").output().is_ok() {
+        return true;
+    }
+    #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
+    let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
+    assert!(!required.split(' ').any(|name| name == "nats"), "it is required");
+    eprintln!("SKIPPED: nats-server is missing");
+    false
+}
+
 /// A server of its own, which ends when this is dropped.
 pub struct Server {
     child: Mutex<Child>,
@@ -26,13 +38,9 @@ fn start(port: u16, place: &std::path::Path) -> Child {
 }
 
 impl Server {
-    /// `None`, if there is no such program; where it is required there must be.
+    /// `None`, if there is no such program.
     pub fn start() -> Option<Self> {
-        if Command::new("nats-server").arg("--version").output().is_err() {
-            #[expect(clippy::disallowed_methods, reason = "CI says what may not be skipped")]
-            let required = std::env::var("SILT_TESTS_REQUIRED").unwrap_or_default();
-            assert!(!required.split(' ').any(|name| name == "nats"), "it is required");
-            eprintln!("SKIPPED: nats-server is missing");
+        if !is_there() {
             return None;
         }
         let place = tempfile::tempdir().unwrap();
@@ -70,12 +78,12 @@ impl Drop for Server {
     }
 }
 
-fn env() -> Arc<dyn Env> {
+pub fn env() -> Arc<dyn Env> {
     Arc::new(SystemEnv::new(Arc::default()))
 }
 
 /// Tries until something comes.
-fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     for _ in 0..300 {
         if let Some(found) = attempt() {
             return found;
@@ -85,7 +93,7 @@ fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     panic!("it never came");
 }
 
-fn wait(time: Duration) {
+pub fn wait(time: Duration) {
     env().sleep_ns(u64::try_from(time.as_nanos()).unwrap());
 }
 

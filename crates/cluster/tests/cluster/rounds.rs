@@ -14,7 +14,7 @@ use silt_cluster::{Bus, HostileBus, LocalBus, Messages, Name};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::env::Context;
 use silt_repository::system::SystemEnv;
-use silt_storage::{MemoryStorage, Storage};
+use silt_storage::{Fault, FaultStorage, MemoryStorage, Operation, Storage};
 use siltstone::source::{SourceOptions, open_source};
 use siltstone::{
     BackupOptions, BackupReport, CheckOptions, Config, CostModel, DataCheck, Protection,
@@ -47,6 +47,18 @@ struct Fleet {
     folder: tempfile::TempDir,
     storage: Arc<MemoryStorage>,
     hosts: Vec<BTreeMap<String, PathBuf>>,
+    /// The volumes that were opened and released, by their series.
+    events: Mutex<Vec<(Event, String)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Opened,
+    Released,
+}
+
+fn open(storage: Arc<dyn Storage>, context: Context) -> Repository {
+    Repository::open(storage, context, || Ok(Vec::new())).unwrap()
 }
 
 impl Fleet {
@@ -66,7 +78,7 @@ impl Fleet {
             (name, path)
         };
         let hosts = (0..hosts).map(|host| (0..series).map(|it| disk(host, it)).collect()).collect();
-        Self { folder, storage, hosts }
+        Self { folder, storage, hosts, events: Mutex::default() }
     }
 
     fn names(&self) -> Vec<Name> {
@@ -74,8 +86,7 @@ impl Fleet {
     }
 
     fn repository(&self, context: Context) -> Repository {
-        let storage = Arc::clone(&self.storage) as Arc<dyn Storage>;
-        Repository::open(storage, context, || Ok(Vec::new())).unwrap()
+        open(Arc::clone(&self.storage) as _, context)
     }
 
     /// Bytes of the different chunks of these hosts.
@@ -107,6 +118,7 @@ impl Fleet {
 #[expect(clippy::struct_field_names, reason = "the disks of a host")]
 struct Disks<'a> {
     disks: &'a BTreeMap<String, PathBuf>,
+    events: &'a Mutex<Vec<(Event, String)>>,
     ended: Mutex<Vec<String>>,
     released: AtomicU64,
 }
@@ -126,12 +138,16 @@ impl HostSeries for Disks<'_> {
         let missing = || Error::new(ErrorKind::NotFound, format!("no disk of '{series}'"));
         let path: &Path = self.disks.get(series).ok_or_else(missing)?;
         let source = open_source(path, &SourceOptions::default())?;
+        let name = series.to_owned();
+        let note = |event, series| self.events.lock().unwrap().push((event, series));
+        note(Event::Opened, name.clone());
         Ok(RoundMember {
             series: series.to_owned(),
-            volumes: vec![("root".to_owned(), source)],
+            volumes: vec![("root".to_owned(), source.into())],
             options: BackupOptions::default(),
-            on_released: Some(Box::new(|| {
+            on_released: Some(Box::new(move || {
                 self.released.fetch_add(1, Ordering::SeqCst);
+                note(Event::Released, name);
             })),
         })
     }
@@ -149,6 +165,8 @@ struct Course<'a> {
     patience: Duration,
     /// A host that ends when the bus has carried so many questions.
     death: Option<(usize, u64)>,
+    /// A host that ends in the middle of its first comparison.
+    dies_comparing: Option<usize>,
     bus: &'a (dyn Fn(&str) -> Arc<dyn Bus> + Sync),
 }
 
@@ -267,7 +285,21 @@ fn host(
     death: Arc<AtomicBool>,
 ) -> (Vec<String>, u64) {
     let silent = SystemEnv::context().observer;
-    let repository = fleet.repository(Context::new(Arc::new(SystemEnv::new(death)), silent));
+    let mut storage = Arc::clone(&fleet.storage) as Arc<dyn Storage>;
+    if course.dies_comparing == Some(number) {
+        let interrupted = Arc::clone(&death);
+        // Whoever counts owners reads no runs in a new repository.
+        let rule = move |operation: &Operation, _| match operation {
+            Operation::Get { key, .. } if key.as_str().starts_with("runs/") => {
+                interrupted.store(true, Ordering::SeqCst);
+                Fault::FailBefore(ErrorKind::Interrupted)
+            }
+            _ => Fault::Pass,
+        };
+        storage = Arc::new(FaultStorage::new(storage, rule));
+    }
+    let context = Context::new(Arc::new(SystemEnv::new(death)), silent);
+    let repository = open(storage, context);
     let folder = fleet.folder.path().to_owned();
     let host = fleet.names()[number].clone();
     let bus = (course.bus)(host.as_str());
@@ -277,8 +309,8 @@ fn host(
         round_options: RoundOptions { folder, memory_bytes: 0, spool: false },
         patience: course.patience.max(8 * BRIEF),
     };
-    let series =
-        Disks { disks: &fleet.hosts[number], ended: Mutex::default(), released: AtomicU64::new(0) };
+    let (disks, events) = (&fleet.hosts[number], &fleet.events);
+    let series = Disks { disks, events, ended: Mutex::default(), released: AtomicU64::new(0) };
     let messages = Messages::new(&repository.objects);
     // An interrupted one fails.
     let _ = RoundHost::new(&repository, &series, &options).run(&*bus, &messages);
@@ -286,7 +318,7 @@ fn host(
 }
 
 fn goes_well(fleet: &Fleet, bus: &(dyn Fn(&str) -> Arc<dyn Bus> + Sync), parts: usize) {
-    let course = Course { parts, patience: LONG, death: None, bus };
+    let course = Course { parts, patience: LONG, death: None, dies_comparing: None, bus };
     let (reports, ended, hosts) = round(fleet, &course);
     assert_eq!(ended.unwrap(), []);
     assert_eq!(reports.len(), parts);
@@ -304,7 +336,12 @@ fn goes_well(fleet: &Fleet, bus: &(dyn Fn(&str) -> Arc<dyn Bus> + Sync), parts: 
         assert_eq!((ended.len(), *released), (disks.len(), disks.len() as u64));
     }
     fleet.verify(&all);
-    // What exact deduplication leaves, and not a chunk more.
+    is_perfect(fleet, &reports);
+}
+
+/// Fails unless the hosts have stored what exact deduplication leaves, and not a chunk more.
+fn is_perfect(fleet: &Fleet, reports: &[PartReport]) {
+    let all: Vec<usize> = (0..fleet.hosts.len()).collect();
     let repository = fleet.repository(SystemEnv::context());
     let spool = fleet.folder.path().to_owned();
     let policy = siltstone::SharePolicy::Duplicates;
@@ -358,7 +395,8 @@ fn a_host_that_dies_harms_no_other() {
     for at in [2, 5, 9, 12, 16, 20, 30] {
         let fleet = Fleet::new(3, 2);
         let (bus, death) = (local(), Some((1, at)));
-        let course = Course { parts: 1, patience: 3 * BRIEF, death, bus: &bus };
+        let course =
+            Course { parts: 1, patience: 3 * BRIEF, death, dies_comparing: None, bus: &bus };
         let (_, ended, hosts) = round(&fleet, &course);
         ended.unwrap();
         for number in [0, 2] {
@@ -371,13 +409,56 @@ fn a_host_that_dies_harms_no_other() {
 }
 
 #[test]
+fn a_comparison_is_done_by_another_host_if_its_own_dies() {
+    let mut fleet = Fleet::new(3, 2);
+    // It has no series of its own, so nobody misses what it would have stored.
+    fleet.hosts[1].clear();
+    let (bus, dies_comparing) = (local(), Some(1));
+    let course = Course { parts: 1, patience: 2 * BRIEF, death: None, dies_comparing, bus: &bus };
+    let (reports, ended, hosts) = round(&fleet, &course);
+    assert_eq!(ended.unwrap(), [name("host1")]);
+    assert_eq!(reports[0].unshared, None);
+    assert_eq!(hosts.iter().map(|host| host.0.len()).collect::<Vec<_>>(), [2, 0, 2]);
+    fleet.verify(&[0, 2]);
+    is_perfect(&fleet, &reports);
+}
+
+#[test]
+fn volumes_of_a_part_are_released_before_those_of_the_next_are_opened() {
+    let fleet = Fleet::new(2, 4);
+    let bus = local();
+    let course = Course { parts: 4, patience: LONG, death: None, dies_comparing: None, bus: &bus };
+    let (reports, ended, _) = round(&fleet, &course);
+    assert_eq!((ended.unwrap().len(), reports.len()), (0, 4));
+    let events = fleet.events.lock().unwrap();
+    let at = |event: Event, series: &str| {
+        let found = events.iter().position(|(it, of)| *it == event && of == series);
+        found.unwrap_or_else(|| panic!("{event:?} {series}: {events:?}"))
+    };
+    for parts in reports.windows(2) {
+        let series = |part: &PartReport| -> Vec<String> {
+            let all = part.hosts.iter().flat_map(|host| &host.series);
+            all.map(|series| series.series.clone()).collect()
+        };
+        let [before, after] = [series(&parts[0]), series(&parts[1])];
+        let released = before.iter().map(|series| at(Event::Released, series)).max().unwrap();
+        let opened = after.iter().map(|series| at(Event::Opened, series)).min().unwrap();
+        assert!(released < opened, "{before:?} {after:?}: {events:?}");
+        assert_eq!((before.len(), after.len()), (2, 2), "one of each host");
+    }
+    assert_eq!(events.len(), 2 * 8);
+    fleet.verify(&[0, 1]);
+}
+
+#[test]
 fn a_hostile_bus_costs_space_at_most() {
     for seed in 0..12 {
         let fleet = Fleet::new(3, 2);
         let env = Arc::new(SystemEnv::new(Arc::default()));
         let bus: Arc<dyn Bus> = Arc::new(HostileBus::new(LocalBus::new(env), seed, 200));
+        let bus: &(dyn Fn(&str) -> Arc<dyn Bus> + Sync) = &|_| Arc::clone(&bus);
         let course =
-            Course { parts: 2, patience: 4 * BRIEF, death: None, bus: &|_| Arc::clone(&bus) };
+            Course { parts: 2, patience: 4 * BRIEF, death: None, dies_comparing: None, bus };
         let (reports, ended, hosts) = round(&fleet, &course);
         // What was scanned was backed up, also by a host that was taken for lost.
         for ((ended, released), _) in hosts.iter().zip(&fleet.hosts) {

@@ -165,6 +165,48 @@ pub use silt_repository::event::Activity;
 /// ```
 pub use silt_repository::event::Event;
 
+/// An entry of a file tree that a backup leaves out. Paths are bytes.
+///
+/// ```
+/// use siltstone::{Event, LeftOut, Omission};
+///
+/// fn line(event: &Event<'_>) -> Option<String> {
+///     let Event::LeftOut(entry) = event else { return None };
+///     let content = if entry.is_content { "/*" } else { "" };
+///     Some(format!("{}{content} ({})", entry.path.escape_ascii(), entry.why.name()))
+/// }
+///
+/// let entry = LeftOut { path: b"/home/cache", is_content: true, why: Omission::Cache };
+/// assert_eq!(line(&Event::LeftOut(&entry)).unwrap(), "/home/cache/* (cache)");
+/// ```
+pub use silt_tree::LeftOut;
+
+/// The rule that leaves an entry of a file tree out.
+///
+/// ```
+/// use siltstone::Omission;
+///
+/// assert_eq!(Omission::Pattern(b"*.tmp").name(), "pattern");
+/// assert_eq!(Omission::OtherFileSystem.name(), "file_system");
+/// ```
+pub use silt_tree::Omission;
+
+/// A file system on which a backup compares files without their inode numbers or change times.
+///
+/// ```
+/// use siltstone::{Event, Unreliable};
+///
+/// let share = Unreliable {
+///     path: b"/mnt/share",
+///     file_system: "NFS",
+///     ignores_inode: false,
+///     ignores_changed: true,
+/// };
+/// let Event::Unreliable(told) = Event::Unreliable(&share) else { unreachable!() };
+/// assert!(told.ignores_changed && told.file_system == "NFS");
+/// ```
+pub use silt_tree::Unreliable;
+
 /// Receives the events of operations.
 ///
 /// ```

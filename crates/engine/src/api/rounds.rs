@@ -14,7 +14,7 @@
 /// };
 /// let web1 = RoundMember {
 ///     series: "web1".to_owned(),
-///     volumes: vec![("root".to_owned(), source("web1.raw")?)],
+///     volumes: vec![("root".to_owned(), source("web1.raw")?.into())],
 ///     options: BackupOptions::default(),
 ///     on_released: Some(Box::new(|| println!("the snapshot of web1's disk can go"))),
 /// };
@@ -25,6 +25,27 @@
 /// # Ok::<(), siltstone::Error>(())
 /// ```
 pub use silt_sharing::round::RoundMember;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let disk = folder.path().join("disk.raw");
+/// std::fs::write(&disk, [7; 100_000]).unwrap();
+/// let disk = open_source(&disk, &SourceOptions::default())?;
+/// let files = RoundVolume::of_directory(folder.path(), TreeOptions::default());
+/// let volumes = vec![("disk".to_owned(), disk.into()), ("files".to_owned(), files)];
+/// let (series, options) = ("web1".to_owned(), BackupOptions::default());
+/// let web1 = RoundMember { series, volumes, options, on_released: None };
+/// # let (folder, memory_bytes, spool) = (std::env::temp_dir(), 0, false);
+/// # let options = RoundOptions { folder, memory_bytes, spool };
+/// let report = repository.backup_round(vec![web1], &options)?;
+/// assert_eq!(report.backups[0].as_ref().unwrap().snapshot.volumes.len(), 2);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_sharing::round::RoundVolume;
 
 /// ```
 /// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
@@ -51,7 +72,8 @@ pub use silt_sharing::round::RoundOptions;
 /// # let path = folder.path().join("disk.raw");
 /// # std::fs::write(&path, [7; 100_000]).unwrap();
 /// # let member = |name: &str| -> Result<RoundMember<'_>> {
-/// #     let volumes = vec![("root".to_owned(), open_source(&path, &SourceOptions::default())?)];
+/// #     let source = open_source(&path, &SourceOptions::default())?;
+/// #     let volumes = vec![("root".to_owned(), source.into())];
 /// #     let (series, options) = (name.to_owned(), BackupOptions::default());
 /// #     Ok(RoundMember { series, volumes, options, on_released: None })
 /// # };

@@ -1,5 +1,6 @@
 //! Reading, searching, comparing and restoring file trees, and choosing their chunking.
 
+mod amend;
 mod chunking;
 mod content;
 mod diff;

@@ -4,27 +4,25 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use silt_format::number::{to_u64, to_usize};
 use silt_format::tree::{Entry, EntryKind, State};
 use silt_format::{Advice, Error, ErrorKind, Result};
 use silt_repository::FoundVolume;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::jobs::jobs;
 use silt_repository::tree::TreeVolume;
-use silt_tree::{Existing, FileStep, MakeOptions, Maker, OpenFile, PathRules, PresentFile, Report};
+use silt_tree::{Existing, FileStep, MakeOptions, Maker, PathRules, Report};
 
-use super::fill::{Filling, Job};
+use super::fill::{Filled, Filling, Job, Task};
 use super::linked::{FileId, file_id};
 use super::selected::{Selected, SelectedWalk};
 use crate::repository::Repository;
 
-/// Small files are written by one thread in batches up to this size, as they share segments.
+/// Small files are compared and written by one thread in batches up to this size, as they share
+/// segments.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 32;
-/// Maximum number of files that are open for writing, besides the current batch.
+/// Maximum number of files that are compared or written at a time, besides the current batch.
 const FILES_MAX: usize = 128;
-/// Maximum number of bytes that are compared at a time.
-const COMPARED_BYTES: u64 = 256 << 10;
 
 /// Options for restoring a file tree.
 ///
@@ -125,7 +123,7 @@ impl Repository {
         let total = || entry.subtree.as_ref().map_or(entry.metadata.size, |tree| tree.bytes_below);
         let total = options.rules.is_empty().then(total);
         let workers = context.workers(jobs(options.jobs));
-        let filling = Filling::new(&volume, workers);
+        let filling = Filling::new(context, &volume, workers);
         std::thread::scope(|scope| {
             let _end = EndOnDrop(&filling);
             (0..workers).for_each(|_| drop(scope.spawn(|| filling.work())));
@@ -229,7 +227,9 @@ impl TreeRestore<'_> {
                 Selected::Entry(_, entry) => self.entry(entry)?,
                 Selected::Failed(path, error) => self.maker.note_failure(path, error),
                 Selected::Leave(is_whole) => {
-                    self.remove_others(&mut walk, is_whole);
+                    if self.options.delete && is_whole {
+                        self.remove_others(&mut walk);
+                    }
                     self.maker.leave();
                     self.path.pop();
                 }
@@ -239,14 +239,18 @@ impl TreeRestore<'_> {
     }
 
     /// Removes entries of the directory that are not in the snapshot, unless patterns leave them
-    /// out. Removes nothing if some entries of the snapshot could not be read.
-    fn remove_others(&mut self, walk: &mut SelectedWalk<'_>, is_whole: bool) {
-        if self.options.delete && is_whole {
-            for name in self.maker.others() {
+    /// out. Not called if some entries of the snapshot could not be read.
+    fn remove_others(&mut self, walk: &mut SelectedWalk<'_>) {
+        let removed = self.maker.others().and_then(|mut others| {
+            while let Some(name) = others.next_name()? {
                 if walk.selects_in_left(&name) {
                     self.maker.remove(&name);
                 }
             }
+            Ok(())
+        });
+        if let Err(error) = removed {
+            self.maker.note_failure(self.path.join(&b'/'), error);
         }
     }
 
@@ -280,21 +284,31 @@ impl TreeRestore<'_> {
             return Ok(());
         }
         match self.maker.file(&entry.name, metadata) {
-            FileStep::New(file) => self.fill(Job { file, entry }),
-            FileStep::Present(present) => self.present(present, entry),
+            FileStep::New(file) => self.fill(Task::Write(file), entry),
+            FileStep::Present(present) if present.may_stay() => {
+                self.fill(Task::Compare(present), entry)
+            }
+            FileStep::Present(present) => match self.maker.renew(present) {
+                Some((file, old)) => self.fill(Task::Rewrite(file, old), entry),
+                None => Ok(()),
+            },
             FileStep::Failed => Ok(()),
         }
     }
 
     /// Adds a file to the batch, and passes a full batch to the threads.
-    fn fill(&mut self, job: Job) -> Result<()> {
-        self.batch_bytes = self.batch_bytes.saturating_add(job.entry.metadata.size);
-        self.batch.push(job);
+    fn fill(&mut self, task: Task, entry: Entry) -> Result<()> {
+        self.add(task, entry);
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
             self.hand_in();
             self.collect(FILES_MAX)?;
         }
         Ok(())
+    }
+
+    fn add(&mut self, task: Task, entry: Entry) {
+        self.batch_bytes = self.batch_bytes.saturating_add(entry.metadata.size);
+        self.batch.push(Job { task, entry });
     }
 
     fn hand_in(&mut self) {
@@ -305,61 +319,51 @@ impl TreeRestore<'_> {
         }
     }
 
-    /// Completes the files whose content was written. Waits until at most `running_max` are left.
+    /// Completes the files whose content was compared or written. Waits until at most `running_max`
+    /// are left.
     fn collect(&mut self, running_max: usize) -> Result<()> {
-        if running_max == 0 {
-            self.hand_in();
-        }
-        for filled in self.filling.take(running_max)? {
-            match filled.result {
-                Ok(()) => {
-                    self.report.bytes = self.report.bytes.saturating_add(filled.bytes);
-                    self.maker.complete(filled.file);
-                }
-                Err(error) => self.maker.give_up(filled.file, error),
+        loop {
+            if running_max == 0 {
+                self.hand_in();
+            }
+            for filled in self.filling.take(running_max)? {
+                self.complete(filled);
+            }
+            // Files that differ are written now.
+            if running_max > 0 || self.batch.is_empty() {
+                break;
             }
         }
         self.progress();
-        Ok(())
+        self.repository.objects.context.check_interrupted()
+    }
+
+    fn complete(&mut self, filled: Filled) {
+        let bytes = match filled {
+            Filled::Written { file, bytes, result: Ok(()) } => {
+                self.maker.complete(file);
+                bytes
+            }
+            Filled::Written { file, result: Err(error), .. } => {
+                self.maker.give_up(file, error);
+                0
+            }
+            Filled::Same { file, bytes } => {
+                self.maker.keep(file);
+                bytes
+            }
+            Filled::Differs(file, entry) => {
+                if let Some((file, old)) = self.maker.renew(file) {
+                    self.add(Task::Rewrite(file, old), *entry);
+                }
+                0
+            }
+        };
+        self.report.bytes = self.report.bytes.saturating_add(bytes);
     }
 
     fn progress(&self) {
         let progress = Progress::bytes(Activity::Restore, self.report.bytes, self.total);
         self.repository.objects.context.report(progress);
-    }
-
-    /// Keeps an existing file if it has the same content, otherwise replaces it.
-    fn present(&mut self, present: PresentFile, entry: Entry) -> Result<()> {
-        if self.is_same(present.file(), &entry)? {
-            self.report.bytes = self.report.bytes.saturating_add(entry.metadata.size);
-            self.maker.keep(present);
-            self.progress();
-            return Ok(());
-        }
-        match self.maker.renew(&present) {
-            Some(file) => self.fill(Job { file, entry }),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns whether a file has the content of an entry; `false` if either cannot be read.
-    fn is_same(&self, file: &OpenFile, entry: &Entry) -> Result<bool> {
-        let (mut here, mut stored) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        while at < entry.metadata.size {
-            self.repository.objects.context.check_interrupted()?;
-            let bytes = to_usize((entry.metadata.size - at).min(COMPARED_BYTES));
-            here.resize(bytes, 0);
-            stored.resize(bytes, 0);
-            let read = self.volume.read_at(entry, at, &mut stored);
-            let found = file.read_at(at, &mut here);
-            if !matches!((read, found), (Ok(read), Ok(found)) if read == bytes && found == bytes)
-                || here != stored
-            {
-                return Ok(false);
-            }
-            at += to_u64(bytes);
-        }
-        Ok(true)
     }
 }

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use silt_chunking::{Chunker, Fingerprinter};
-use silt_format::number::{to_u64, to_usize};
+use silt_format::number::{to_u32, to_u64, to_usize};
 use silt_format::tree::{EntryKind, FileChunking, FileKind};
 use silt_format::{Chunking, Result, SEGMENT_BYTES};
 use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress};
 use silt_tree::{MAGIC_BYTES, Rules, Step, Walk, kind_of};
 
-/// Sizes in KiB that are measured. The format has no fixed sizes below 4 KiB.
-const FIXED_KIB: [u32; 4] = [4, 8, 16, 32];
+/// Sizes in KiB that are measured. The format has no fixed sizes below 4 KiB, so these are never
+/// proposed.
+const FIXED_KIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const CONTENT_KIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Maximum number of bytes of a file that are cut at a time.
 const PART_BYTES: u64 = 16 << 20;
@@ -61,6 +62,8 @@ impl Default for TuneOptions {
 /// let measure = TuneMeasure { chunking, chunks: 100, unique_bytes: 200_000, time_ns };
 /// assert_eq!(measure.saved_bytes(409_600), 409_600 - 200_000 - 100 * 24);
 /// assert_eq!(measure.efficiency(409_600), 2.0 * 207_200.0);
+/// assert!(measure.is_selectable());
+/// assert!(!TuneMeasure { chunking: Chunking::Fixed { bytes: 1024 }, ..measure }.is_selectable());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TuneMeasure {
@@ -76,6 +79,12 @@ pub struct TuneMeasure {
 }
 
 impl TuneMeasure {
+    /// Returns whether a repository can use the chunking. Fixed sizes of 1 and 2 KiB are only
+    /// measured.
+    pub fn is_selectable(&self) -> bool {
+        self.chunking.validate().is_ok()
+    }
+
     /// Returns how many of `bytes` need not be stored: those that are neither in a distinct chunk
     /// nor taken by recipes. Does not consider compression.
     pub fn saved_bytes(&self, bytes: u64) -> u64 {
@@ -99,7 +108,7 @@ impl TuneMeasure {
 /// }
 /// let report = tune(&SystemEnv::context(), folder.path(), &TuneOptions::default())?;
 /// let text: &TunedKind = &report.kinds[0];
-/// assert_eq!((text.kind.name(), text.files, text.measures.len()), ("text", 2, 10));
+/// assert_eq!((text.kind.name(), text.files, text.measures.len()), ("text", 2, 12));
 /// assert!(text.proposed.is_some(), "one of the two is saved");
 /// # Ok::<(), siltstone::Error>(())
 /// ```
@@ -115,8 +124,8 @@ pub struct TunedKind {
     pub measured_bytes: u64,
     /// The results of each chunking: fixed sizes, then content-defined ones, from small to large.
     pub measures: Vec<TuneMeasure>,
-    /// The most efficient chunking of those that save at least 95 % as much as the best one; `None`
-    /// if the best one saves less than 1 % of the bytes.
+    /// Of the chunkings that a repository can use, the most efficient one of those that save at
+    /// least 95 % as much as the best one; `None` if the best one saves less than 1 % of the bytes.
     pub proposed: Option<Chunking>,
 }
 
@@ -156,7 +165,7 @@ impl TuneReport {
 
 /// Cuts the files of a directory with each chunking, and measures how much each saves.
 ///
-/// Uses at most 45 MiB of memory for fingerprints and 16 MiB for data. Counts files that cannot be
+/// Uses at most 54 MiB of memory for fingerprints and 16 MiB for data. Counts files that cannot be
 /// read. Fails with `NotFound` if there is no such directory.
 ///
 /// ```
@@ -217,7 +226,8 @@ struct KindTuning {
 
 /// One chunking, and its result so far.
 struct Way {
-    chunker: Chunker,
+    /// `None` for a size that the format does not have.
+    chunker: Option<Chunker>,
     measure: TuneMeasure,
     chunks: Sample,
 }
@@ -230,7 +240,7 @@ impl Tuning<'_> {
         let known = self.kinds.iter().position(|tuning| tuning.kind == kind);
         let place = known.unwrap_or(self.kinds.len());
         if known.is_none() {
-            self.kinds.push(KindTuning::new(kind)?);
+            self.kinds.push(KindTuning::new(kind));
         }
         let tuning = &mut self.kinds[place];
         tuning.files += 1;
@@ -259,14 +269,14 @@ impl Tuning<'_> {
 }
 
 impl KindTuning {
-    fn new(kind: FileKind) -> Result<Self> {
+    fn new(kind: FileKind) -> Self {
         let fixed = FIXED_KIB.map(|kib| Chunking::Fixed { bytes: kib << 10 });
         let content = CONTENT_KIB.map(|kib| {
             let avg = kib << 10;
             Chunking::FastCdc { min: avg / 4, avg, max: avg * 8 }
         });
-        let ways = fixed.into_iter().chain(content).map(Way::new).collect::<Result<_>>()?;
-        Ok(Self { kind, files: 0, bytes: 0, measured_bytes: 0, ways })
+        let ways = fixed.into_iter().chain(content).map(Way::new).collect();
+        Self { kind, files: 0, bytes: 0, measured_bytes: 0, ways }
     }
 
     fn end(self) -> TunedKind {
@@ -274,8 +284,9 @@ impl KindTuning {
         let end = |way: Way| TuneMeasure { unique_bytes: way.chunks.bytes(), ..way.measure };
         let measures: Vec<TuneMeasure> = ways.into_iter().map(end).collect();
         let saved = |measure: &&TuneMeasure| measure.saved_bytes(measured_bytes);
-        let best = measures.iter().map(|measure| saved(&measure)).max().unwrap_or(0);
-        let enough = measures.iter().filter(|measure| {
+        let selectable = || measures.iter().filter(|measure| measure.is_selectable());
+        let best = selectable().map(|measure| saved(&measure)).max().unwrap_or(0);
+        let enough = selectable().filter(|measure| {
             best > measured_bytes / LEAST_SAVED && saved(measure) >= best * ENOUGH_PERCENT / 100
         });
         let proposed = enough
@@ -286,9 +297,20 @@ impl KindTuning {
 }
 
 impl Way {
-    fn new(chunking: Chunking) -> Result<Self> {
+    fn new(chunking: Chunking) -> Self {
         let measure = TuneMeasure { chunking, chunks: 0, unique_bytes: 0, time_ns: 0 };
-        Ok(Self { chunker: Chunker::new(chunking)?, measure, chunks: Sample::default() })
+        Self { chunker: Chunker::new(chunking).ok(), measure, chunks: Sample::default() }
+    }
+
+    fn cut(&self, data: &[u8], lengths: &mut Vec<u32>) {
+        match (&self.chunker, self.measure.chunking) {
+            (Some(chunker), _) => chunker.cut(data, lengths),
+            (None, Chunking::Fixed { bytes: size } | Chunking::FastCdc { avg: size, .. }) => {
+                lengths.clear();
+                let size = size as usize;
+                lengths.extend(data.chunks(size).map(|chunk| to_u32(chunk.len())));
+            }
+        }
     }
 
     fn take(&mut self, context: &Context, fingerprinter: &Fingerprinter, data: &[u8]) {
@@ -296,7 +318,7 @@ impl Way {
         let (mut at, mut ranges, mut lengths) = (0, Vec::new(), Vec::new());
         while at < data.len() {
             let end = data.len().min(at + SEGMENT_BYTES);
-            self.chunker.cut(&data[at..end], &mut lengths);
+            self.cut(&data[at..end], &mut lengths);
             // The last chunk ends with the window, not at a cut: cut it again in the next window.
             if end < data.len() && lengths.len() > 1 {
                 lengths.pop();
@@ -314,7 +336,7 @@ impl Way {
         self.measure.chunks += to_u64(ranges.len());
         for (range, fingerprint) in ranges.iter().zip(&fingerprints) {
             let key = fingerprint.0[..8].iter().fold(0, |key, byte| key << 8 | u64::from(*byte));
-            self.chunks.add(key, silt_format::number::to_u32(range.len()));
+            self.chunks.add(key, to_u32(range.len()));
         }
     }
 }

@@ -29,8 +29,13 @@ fn workspace() -> Workspace {
     Workspace { folder: shared::spool(), memory_bytes: 0 }
 }
 
-fn hosts_of(hosts: &[Host<'_>]) -> u16 {
+fn count_of<T>(hosts: &[T]) -> u16 {
     u16::try_from(hosts.len()).unwrap()
+}
+
+/// The processes of hosts.
+fn processes<'a>(hosts: &[Host<'a>]) -> Vec<&'a Repository> {
+    hosts.iter().map(|(repository, _)| *repository).collect()
 }
 
 fn scan<'a>(hosts: &[Host<'a>], options: &'a RoundOptions) -> Result<Vec<HostRound<'a, 'a>>> {
@@ -50,23 +55,23 @@ fn large_fleet() -> Vec<(&'static str, Vec<u8>)> {
 
 /// The answers of all tasks, each done by another host, and all runs that were written for them.
 fn answers(
-    hosts: &[Host<'_>],
+    hosts: &[&Repository],
     rounds: &[HostRound<'_, '_>],
 ) -> Result<(Vec<Answers>, Vec<RunRef>)> {
     let numbered = (0..).zip(rounds);
     let requests = numbered.map(|(number, round)| round.write_requests(number).map(|it| it.run));
     let requests = requests.collect::<Result<Vec<_>>>()?;
     // Whose chunks are counted by whom makes no difference.
-    let ids = hosts[0].0.series_ids()?;
+    let ids = hosts[0].series_ids()?;
     let parts = ids.chunks(ids.len().div_ceil(hosts.len()).max(1)).zip(hosts.iter().cycle());
-    let owners = parts.map(|(ids, (repository, _))| {
+    let owners = parts.map(|(ids, repository)| {
         write_owners(repository, ids, &workspace(), &mut || Ok(())).map(|it| it.run)
     });
     let owners = owners.collect::<Result<Vec<_>>>()?;
     let tasks = (0..TASKS).zip(hosts.iter().cycle());
-    let answers = tasks.map(|(task, (repository, _))| {
+    let answers = tasks.map(|(task, repository)| {
         let keys = keys_of(task, TASKS);
-        join_claims(repository, &keys, &requests, &owners, hosts_of(hosts), &workspace())
+        join_claims(repository, &keys, &requests, &owners, count_of(hosts), &workspace())
     });
     let answers = answers.collect::<Result<Vec<_>>>()?;
     let runs =
@@ -80,15 +85,23 @@ fn round_with(
     between: &mut dyn FnMut(&mut Vec<Granted>),
 ) -> Result<Vec<RoundReport>> {
     let options = rescan();
-    let mut rounds = scan(hosts, &options)?;
-    let mut additions = SharedAdditions::begin(hosts[0].0)?;
+    exchange(&processes(hosts), scan(hosts, &options)?, between)
+}
+
+/// Does what follows the scans of hosts, by the first of them.
+pub fn exchange(
+    hosts: &[&Repository],
+    mut rounds: Vec<HostRound<'_, '_>>,
+    between: &mut dyn FnMut(&mut Vec<Granted>),
+) -> Result<Vec<RoundReport>> {
+    let mut additions = SharedAdditions::begin(hosts[0])?;
     let (answers, mut runs) = answers(hosts, &rounds)?;
     let answer_runs: Vec<RunRef> = answers.iter().map(|answers| answers.run.run).collect();
     let mut placed = Vec::new();
     for (number, round) in (0..).zip(&mut rounds) {
         let chunks = answers.iter().map(|it| it.chunks[usize::from(number)]).sum();
         let numbers = additions.grant(chunks, 4096)?;
-        let host = (number, hosts_of(hosts));
+        let host = (number, count_of(hosts));
         placed.push((numbers.clone(), round.store(&answer_runs, host, numbers)?));
     }
     between(&mut placed);
@@ -111,7 +124,7 @@ fn one_each<'a>(
     pairs.map(|(repository, (name, image))| (repository, vec![(*name, &image[..])])).collect()
 }
 
-fn several(count: u64) -> (Arc<MemoryStorage>, Arc<World>, Vec<Repository>) {
+pub fn several(count: u64) -> (Arc<MemoryStorage>, Arc<World>, Vec<Repository>) {
     let (storage, world) = (Arc::new(MemoryStorage::new()), World::new(1));
     let mut repositories = vec![kit::init(storage.clone(), &world).unwrap()];
     for host in 1..count {
@@ -170,8 +183,8 @@ fn whoever_does_a_task_comes_to_the_same_answers() {
     kit::backup(&repositories[0], images[2].0, &images[2].1).unwrap();
     let (hosts, options) = (one_each(&repositories, &images[..2]), rescan());
     let rounds = scan(&hosts, &options).unwrap();
-    let (first, _) = answers(&hosts, &rounds).unwrap();
-    let (second, _) = answers(&hosts, &rounds).unwrap();
+    let (first, _) = answers(&processes(&hosts), &rounds).unwrap();
+    let (second, _) = answers(&processes(&hosts), &rounds).unwrap();
     let counts = |all: &[Answers]| all.iter().map(|it| it.chunks.clone()).collect::<Vec<_>>();
     assert_eq!(counts(&first), counts(&second));
     assert!(first.iter().map(|it| it.run.run.hash).eq(second.iter().map(|it| it.run.run.hash)));
@@ -247,7 +260,7 @@ fn numbers_that_do_not_suffice_share_less() {
     let (hosts, options) = (one_each(&repositories, &images[..2]), rescan());
     let mut rounds = scan(&hosts, &options).unwrap();
     let mut additions = SharedAdditions::begin(&repositories[0]).unwrap();
-    let (answers, _) = answers(&hosts, &rounds).unwrap();
+    let (answers, _) = answers(&processes(&hosts), &rounds).unwrap();
     let runs: Vec<RunRef> = answers.iter().map(|answers| answers.run.run).collect();
     let numbers = additions.grant(1, 1).unwrap();
     let one = numbers.start..numbers.start + 1;

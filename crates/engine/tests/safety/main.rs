@@ -43,12 +43,15 @@ mod tree_crashes;
 mod tree_damage;
 mod tree_frames;
 mod tree_hosts;
+mod tree_in_place;
 #[path = "../../../tree/tests/tree/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest")]
 mod tree_kit;
+mod tree_notices;
 mod tree_oracle;
 mod tree_places;
 mod tree_races;
+mod tree_rounds;
 mod tree_sharing;
 mod tree_stress;
 mod trees;

@@ -84,7 +84,7 @@ impl Files {
             }
             _ => {
                 // The number of a removed file is given again.
-                let inode = (2..).find(|inode| !self.is_used(*inode)).unwrap();
+                let inode = (2..=u64::MAX).find(|inode| !self.is_used(*inode)).unwrap();
                 let node = Node { content: Arc::new(content(random)), changed: self.changes };
                 self.nodes.insert(inode, node);
                 self.folders[folder].insert(name, inode);

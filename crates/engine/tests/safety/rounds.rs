@@ -38,7 +38,8 @@ pub fn rescan() -> RoundOptions {
 }
 
 fn member<'a>(series: &str, source: impl VolumeSource + 'a) -> RoundMember<'a> {
-    let volumes: Vec<(_, Box<dyn VolumeSource + 'a>)> = vec![("disk".to_owned(), Box::new(source))];
+    let source: Box<dyn VolumeSource + 'a> = Box::new(source);
+    let volumes = vec![("disk".to_owned(), source.into())];
     let (series, options) = (series.to_owned(), kit::options());
     RoundMember { series, volumes, options, on_released: None }
 }

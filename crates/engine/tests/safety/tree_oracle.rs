@@ -50,7 +50,6 @@ fn trees_of_this_machine_come_back() {
 /// Versions of a tree replace one another in a folder, as `rsync` does it, and each is backed up.
 #[test]
 #[ignore = "takes minutes, and memory for the repository: for changes of file trees"]
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn versions_of_a_tree_come_back() {
     #[expect(clippy::disallowed_methods, reason = "who runs it names the versions")]
     let versions = std::env::var("SILT_TREE_VERSIONS").unwrap_or_default();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use silt_format::{ErrorKind, Level};
 use silt_storage::{MemoryStorage, list_all};
 use siltstone::{
-    BackupReport, DeleteMethod, Repository, RoundMember, RoundOptions, SharePolicy, TreeOptions,
+    BackupReport, DeleteMethod, Repository, RoundMember, RoundOptions, RoundVolume, SharePolicy,
+    TreeOptions,
 };
 
 use crate::kit::{self, MemorySource, Random, World};
@@ -141,7 +142,10 @@ fn a_round_of_disks_and_backups_of_trees_share_chunks() {
         let disk = [&image[..], &kit::image(seed, 20)].concat();
         RoundMember {
             series: series.to_owned(),
-            volumes: vec![("disk".to_owned(), Box::new(MemorySource::new(&disk)) as _)],
+            volumes: vec![(
+                "disk".to_owned(),
+                RoundVolume::Disk(Box::new(MemorySource::new(&disk))),
+            )],
             options: kit::options(),
             on_released: None,
         }

@@ -19,7 +19,8 @@ pub struct TreeCounts {
     pub directories: u64,
     /// Symbolic links, pipes, sockets and devices.
     pub others: u64,
-    /// Entries whose content or directory could not be read.
+    /// Entries whose content, directory or status could not be read, and those that the backup was
+    /// asked for by their paths and that did not exist.
     pub unreadable: u64,
     /// Files that changed while they were read.
     pub changed: u64,

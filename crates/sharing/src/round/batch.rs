@@ -6,9 +6,9 @@ use std::ops::Range;
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u64;
 use silt_format::{Fingerprint, Record};
-use silt_source::VolumeSource;
 
 use super::place::{NewChunk, fingerprint_of};
+use super::volume::Volume;
 
 /// Maximum number of bytes read at once.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -50,14 +50,14 @@ impl Batch {
     /// Chunks that changed or cannot be read are not shared.
     pub(super) fn read(
         &mut self,
-        source: &dyn VolumeSource,
+        volume: &Volume<'_>,
         fingerprinter: &Fingerprinter,
     ) -> impl Iterator<Item = (&[u8], Fingerprint)> {
         let (offset, bytes) = self.place.take().map_or((0, 0), |(place, _)| {
             (place.offset, self.chunks.last().map_or(0, |(range, _)| range.end))
         });
         self.data.resize(bytes, 0);
-        let read = source.read_at(offset, &mut self.data).unwrap_or(0);
+        let read = volume.read_again(offset, &mut self.data).unwrap_or(0);
         self.chunks.retain(|(range, _)| range.end <= read);
         self.ranges.clear();
         self.ranges.extend(self.chunks.iter().map(|(range, _)| range.clone()));

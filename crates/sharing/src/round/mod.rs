@@ -1,46 +1,47 @@
 //! A round: many series backed up together, so that their common chunks are stored once from the
 //! start.
 //!
-//! Each volume is scanned. The fingerprints of chunks that are new to their series are sorted
-//! together, with those of all chunks that other series have stored. Chunks of two or more series
-//! go to the shared store, in the order of the volumes. Then each series is backed up as usual: it
-//! reads only the segments that the scan found changed, and finds the shared chunks in the index.
+//! Each volume is scanned, disks and file trees. The fingerprints of chunks that are new to their
+//! series are sorted together, with those of all chunks that other series have stored. Chunks of
+//! two or more series go to the shared store, in the order of the volumes. Then each series is
+//! backed up as usual: it reads only the segments that the scan found changed, and finds the shared
+//! chunks in the index.
 
 mod batch;
 mod cost;
+mod files;
 mod place;
 mod schedule;
 mod sessions;
 mod spool;
+mod volume;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use silt_format::number::{to_u16, to_u32, to_u64};
-use silt_format::{Error, ErrorKind, Fingerprint, Record, Result, SeriesId};
+use silt_format::number::{to_u16, to_u64};
+use silt_format::{Error, ErrorKind, Record, Result, SeriesId};
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::objects::is_damage;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::temporary::TemporaryFile;
 use silt_runs::shared_record::Owner;
 use silt_runs::{Sorted, Sorter, join};
-use silt_source::VolumeSource;
 
 pub use cost::{CostModel, RoundLoad, StageSeconds};
 pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
+pub use volume::RoundVolume;
 
 use self::batch::Batch;
 use self::place::NewChunk;
 pub(crate) use self::place::{by_place, region_of};
 use self::sessions::{Awaited, Sessions};
-use self::spool::{SpoolWriter, SpooledVolume};
+use self::spool::SpoolWriter;
+use self::volume::{Records, Scan, Volume};
 use crate::copy::Additions;
 use crate::owners::{Census, STORE, sorter};
-use silt_backup::{
-    BackupOptions, BackupReport, BackupSession, ClaimedNames, Hint, NewData, ScanRecorder,
-    SegmentDraft, Survey, SurveySession,
-};
+use silt_backup::{BackupOptions, BackupReport, BackupSession, ClaimedNames, SurveySession};
 use silt_repository::Repository;
 use silt_repository::edit::Edit;
 
@@ -48,8 +49,8 @@ use silt_repository::edit::Edit;
 pub struct RoundMember<'a> {
     /// The series' name.
     pub series: String,
-    /// Its volumes by name, each of known size.
-    pub volumes: Vec<(String, Box<dyn VolumeSource + 'a>)>,
+    /// Its volumes by name, disks and file trees.
+    pub volumes: Vec<(String, RoundVolume<'a>)>,
     /// How its backup is made.
     pub options: BackupOptions,
     /// Called when the volumes are closed and no longer needed, also after a failure.
@@ -111,8 +112,7 @@ fn check_members(members: &[RoundMember<'_>]) -> Result<()> {
             let message = format!("series '{series}' has too many volumes for a round");
             return Err(Error::invalid(message));
         }
-        let of_no_size = member.volumes.iter().find(|(_, source)| source.info().size.is_none());
-        if let Some((name, _)) = of_no_size {
+        if let Some((name, _)) = member.volumes.iter().find(|(_, volume)| volume.is_stream()) {
             return Err(Error::invalid(format!(
                 "volume '{name}' of series '{series}' is a stream, but a round reads volumes \
                  twice; back it up alone"
@@ -120,13 +120,6 @@ fn check_members(members: &[RoundMember<'_>]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// A volume of a round: where to read it, and what the scan has found.
-struct Volume<'a> {
-    name: String,
-    source: Box<dyn VolumeSource + 'a>,
-    survey: Option<Survey>,
 }
 
 pub(crate) struct Member<'a> {
@@ -141,9 +134,7 @@ pub(crate) struct Member<'a> {
 impl<'a> Member<'a> {
     fn new(member: RoundMember<'a>) -> Self {
         let RoundMember { series, volumes, options, on_released } = member;
-        let volumes = volumes.into_iter();
-        let volumes = volumes.map(|(name, source)| Volume { name, source, survey: None });
-        let volumes = volumes.collect();
+        let volumes = volumes.into_iter().map(Volume::new).collect();
         Self { series, options, volumes, on_released, held_ms: 0, failure: None }
     }
 
@@ -170,7 +161,7 @@ pub(crate) struct Round<'a, 'm> {
     pub(crate) options: &'a RoundOptions,
     pub(crate) report: RoundReport,
     /// What the scans have recorded.
-    records: TemporaryFile,
+    records: Records,
     /// The names of those series that are new.
     claimed: Arc<ClaimedNames>,
     began_ns: i64,
@@ -181,36 +172,6 @@ fn of_one<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
         other => Ok(other),
-    }
-}
-
-/// What the scan of one volume gives out.
-struct Found<'s> {
-    member: u16,
-    volume: u8,
-    requests: &'s mut Sorter,
-    requested_chunks: u64,
-    spool: Option<SpoolWriter>,
-    recorder: ScanRecorder<'s>,
-}
-
-impl NewData for Found<'_> {
-    fn chunk(&mut self, fingerprint: &Fingerprint, offset: u64, bytes: usize) -> Result<()> {
-        self.requested_chunks += 1;
-        let (member, volume, chunk_bytes) = (self.member, self.volume, to_u32(bytes));
-        let place = NewChunk { member, volume, offset, chunk_bytes };
-        self.requests.push(Record { fingerprint: *fingerprint, payload: place.encode() })
-    }
-
-    fn zeros(&mut self, index: u64) -> Result<()> {
-        self.recorder.zeros(index)
-    }
-
-    fn segment(&mut self, draft: &SegmentDraft, is_whole: bool) -> Result<()> {
-        if let Some(spool) = &mut self.spool {
-            spool.push(draft.index, &draft.data)?;
-        }
-        if is_whole { self.recorder.push(draft) } else { Ok(()) }
     }
 }
 
@@ -239,7 +200,8 @@ impl<'a, 'm> Round<'a, 'm> {
         check_members(&members)?;
         let members = members.into_iter().map(Member::new).collect();
         let (report, began_ns) = (RoundReport::default(), repository.objects.context.env.now_ns());
-        let records = TemporaryFile::new(&repository.objects, &options.folder);
+        let file = || TemporaryFile::new(&repository.objects, &options.folder);
+        let records = Records { scans: file(), pieces: file() };
         let claimed = Arc::default();
         Ok(Self { repository, members, options, report, records, claimed, began_ns })
     }
@@ -345,7 +307,11 @@ impl Round<'_, '_> {
             while let Some((number, session)) = sessions.next() {
                 let surveyed = session.and_then(|session| {
                     let mut session = SurveySession::from(session);
-                    let surveyed = self.survey(number, &mut session, &mut requests, &mut sessions);
+                    let surveyed = if session.is_alone() {
+                        Ok(false)
+                    } else {
+                        self.survey(number, &mut session, &mut requests, &mut sessions)
+                    };
                     sessions.end(0, move || drop(session));
                     surveyed
                 });
@@ -367,9 +333,9 @@ impl Round<'_, '_> {
         let members = self.members.iter().enumerate();
         let awaited = members.filter(|(_, member)| member.failure.is_none());
         let awaited = awaited.map(|(number, member)| {
-            let sizes = member.volumes.iter().filter_map(|volume| volume.source.info().size);
+            let bytes = member.volumes.iter().map(Volume::bytes);
             let (series, options) = (member.series.clone(), member.options.clone());
-            Awaited { number, series, options, bytes: sizes.sum() }
+            Awaited { number, series, options, bytes: bytes.sum() }
         });
         awaited.collect()
     }
@@ -386,43 +352,34 @@ impl Round<'_, '_> {
         let member = &mut self.members[number];
         let last = member.volumes.len().saturating_sub(1);
         for (at, volume) in (0_u8..).zip(&mut member.volumes) {
-            let spool = self
-                .options
-                .spool
-                .then(|| SpoolWriter::new(TemporaryFile::new(objects, &self.options.folder)));
-            let mut found = Found {
+            let is_spooling = self.options.spool && volume.can_be_spooled();
+            let spool = is_spooling.then(|| TemporaryFile::new(objects, &self.options.folder));
+            let mut scan = Scan {
                 member: to_u16(number),
                 volume: at,
                 requests,
+                spool: spool.map(SpoolWriter::new),
                 requested_chunks: 0,
-                spool,
-                recorder: ScanRecorder::new(&mut self.records),
+                spooled_bytes: 0,
             };
             let mut watch = |progress| {
                 if usize::from(at) == last {
                     sessions.look_ahead(progress);
                 }
             };
-            let survey = session.survey(&volume.name, &*volume.source, &mut found, &mut watch);
-            report.requested_chunks += found.requested_chunks;
-            report.spooled_bytes += found.spool.as_ref().map_or(0, SpoolWriter::bytes);
-            let mut survey = survey?;
-            survey.recorded = Some(found.recorder.finish()?);
-            if let Some(spool) = found.spool.filter(|_| survey.is_complete) {
-                let unreadable = std::mem::take(&mut survey.unreadable);
-                let spooled: SpooledVolume = spool.finish(volume.source.info(), unreadable);
-                volume.source = Box::new(spooled);
-                survey.is_spooled = true;
-            } else if self.options.spool {
+            let surveyed = volume.survey(session, &mut scan, &mut self.records, &mut watch);
+            report.requested_chunks += scan.requested_chunks;
+            report.spooled_bytes += scan.spooled_bytes;
+            surveyed?;
+            if is_spooling && !volume.is_spooled() {
                 let (name, series) = (&volume.name, &member.series);
                 let message = format!(
                     "volume '{name}' of series '{series}' cannot be spooled and is read again"
                 );
                 self.repository.warn(Warning::new(ErrorKind::Unavailable, message));
             }
-            volume.survey = Some(survey);
         }
-        Ok(member.volumes.iter().all(|v| v.survey.as_ref().is_some_and(|s| s.is_spooled)))
+        Ok(member.volumes.iter().all(Volume::is_spooled))
     }
 
     /// Stage 2: of the requests, those that two series have, in the order of the volumes.
@@ -494,8 +451,8 @@ impl Round<'_, '_> {
             }
             let place = batch.place().unwrap_or(NewChunk::decode(&record.fingerprint.0));
             let member = &self.members[usize::from(place.member)];
-            let source = &*member.volumes[usize::from(place.volume)].source;
-            for (chunk, fingerprint) in batch.read(source, &fingerprinter) {
+            let volume = &member.volumes[usize::from(place.volume)];
+            for (chunk, fingerprint) in batch.read(volume, &fingerprinter) {
                 if !additions.add(chunk, fingerprint)? {
                     return Ok((chunks, bytes));
                 }
@@ -559,9 +516,8 @@ fn read_volumes<'scope, 'r: 'scope, T: Send + 'scope>(
     sessions: &mut Sessions<'scope, '_, 'r, T>,
 ) -> Result<BackupSession<'r>> {
     let last = member.volumes.len().saturating_sub(1);
-    for (at, Volume { name, source, survey }) in member.volumes.iter().enumerate() {
-        let hint = survey.as_ref().map_or(Hint::None, Hint::Survey);
-        session.add_volume_by(name, &**source, hint, &mut |progress| {
+    for (at, volume) in member.volumes.iter().enumerate() {
+        volume.back_up(&mut session, &mut |progress| {
             if at == last {
                 sessions.look_ahead(progress);
             }

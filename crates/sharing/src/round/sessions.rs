@@ -85,7 +85,9 @@ impl<'scope, 'env, 'r: 'scope, T: Send + 'scope> Sessions<'scope, 'env, 'r, T> {
         if self.is_alone() {
             return;
         }
-        let left = progress.total.unwrap_or(0).saturating_sub(progress.done);
+        // Of a tree without a parent, nobody knows how much is left.
+        let Some(total) = progress.total else { return };
+        let left = total.saturating_sub(progress.done);
         while self.begun.len() < self.at_once {
             let before = self.begun.iter().fold(left, |sum, begun| sum.saturating_add(begun.bytes));
             if before > NEAR_END_BYTES {

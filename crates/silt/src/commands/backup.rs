@@ -80,22 +80,30 @@ fn run_one(
     let volumes: Vec<VolumeArg<'_>> =
         args.volumes.iter().map(|text| VolumeArg::parse(text)).collect();
     let changed = changed_args(&args.changed, &volumes)?;
-    if volumes.iter().filter(|volume| volume.is_stdin()).count() > 1 {
-        return Err(Failure::Usage("only one volume can come from standard input".to_owned()));
+    let from_stdin = volumes.iter().filter(|volume| volume.is_stdin()).count();
+    if from_stdin + args.tree.lists().filter(|list| is_stdin(list)).count() > 1 {
+        let message = "only one volume or list can come from standard input".to_owned();
+        return Err(Failure::Usage(message));
     }
     if args.stdin_command.is_some() && !volumes.iter().any(VolumeArg::is_stdin) {
         return Err(Failure::Usage("--stdin-command needs a volume whose path is -".to_owned()));
     }
-    let tree_options = trees::options(&args.tree)?;
+    let roots: Vec<_> = volumes.iter().map(|it| it.path).filter(|it| trees::is_tree(it)).collect();
+    let tree_options = args.tree.options(&roots, args.dry_run)?;
     // Sources are opened first: a mistyped path should not take a lease.
     let sources = open_sources(session, args, &volumes, &changed)?;
     let repository = opened.map_or_else(|| repository(session, args), Ok)?;
     let Lookups { places, nodes: node_answers } = lookups(session, args, &repository);
     let looked_up = BackupOptions { places, node_answers, ..options(session, args, chunking) };
-    let options = BackupOptions { taken, ..looked_up };
+    let options = BackupOptions { taken, due_since_ns: due::since(args)?, ..looked_up };
     let made_here = MadeHere::new(session, &repository);
     let own_name = made_here.own_name(&repository, series)?;
-    let mut backup = repository.backup(&own_name, options)?;
+    let mut backup = match repository.backup(&own_name, options) {
+        Err(error) if due::is_done_meanwhile(session, (&repository, args), &own_name, &error) => {
+            return Ok(0);
+        }
+        begun => begun?,
+    };
     let only = match backup.parent().map(|parent| parent.volumes.as_slice()) {
         Some([only]) if volumes.len() == 1 => Some(only.name.clone()),
         _ => None,
@@ -141,7 +149,7 @@ fn run_one(
 }
 
 /// Backs up a directory as a volume.
-pub fn add_tree(
+fn add_tree(
     session: &Session<'_>,
     backup: &mut BackupSession<'_>,
     (name, root): (&str, &Path),
@@ -242,7 +250,10 @@ impl Read for CommandOutput {
 
 /// Opens the repository to back up to.
 pub fn repository(session: &Session<'_>, args: &Backup) -> Result<Repository, Failure> {
-    let repository = session.open(Traffic::Backup, args.dry_run)?;
+    let mut repository = session.open(Traffic::Backup, args.dry_run)?;
+    if let Some(level) = args.compression.or(session.chosen.profile.compression) {
+        repository.config.zstd_level = level;
+    }
     if args.forget {
         forget::require_right(&repository)?;
     }
@@ -386,16 +397,7 @@ fn print_summary(args: &Backup, report: &BackupReport) {
     let print_trees = || {
         for volume in &snapshot.volumes {
             let Some(tree) = volume.tree() else { continue };
-            let (counts, below) = (tree.counts, tree.root.subtree.as_ref());
-            print(&format!(
-                "  '{}': {}, {}, {}, {}; {} left out",
-                volume.name,
-                output::count(counts.files, "file"),
-                output::count(counts.directories, "directory"),
-                output::count(counts.others, "other"),
-                output::bytes(below.map_or(0, |below| below.bytes_below)),
-                counts.excluded
-            ));
+            print(&format!("  '{}': {}", volume.name, trees::counts_text(tree)));
         }
     };
     let levels = snapshot.levels();

@@ -16,7 +16,7 @@ use super::Failure;
 use super::replicas::ReplicaSettings;
 use super::rounds::{self, Series};
 use super::volume_args::PathText;
-use crate::cli::{ConfigCommand, Global, RetentionRules};
+use crate::cli::{ConfigCommand, Global, RetentionRules, compression_level};
 use crate::rate::Rate;
 use crate::{output, secrets, snapshot_name};
 
@@ -48,6 +48,9 @@ pub struct Profile {
     jobs: Option<usize>,
     #[serde(deserialize_with = "memory")]
     memory: Option<u64>,
+    /// The zstd level of what backups store.
+    #[serde(deserialize_with = "compression")]
+    pub compression: Option<i32>,
     limit_read: Option<Rate>,
     limit_write: Option<Rate>,
     cache_dir: Option<PathBuf>,
@@ -83,6 +86,15 @@ fn ranged<'de, D: Deserializer<'de>>(
 
 fn memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     ranged(from, 24..=1 << 20)
+}
+
+fn compression<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
+    let level = match toml::Value::deserialize(from)? {
+        toml::Value::String(name) => name,
+        toml::Value::Integer(level) => level.to_string(),
+        _ => String::new(),
+    };
+    compression_level(&level).map(Some).map_err(de::Error::custom)
 }
 
 fn nice<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
@@ -325,6 +337,9 @@ impl Chosen {
         let memory = &mut Some(global.memory);
         settling.option("memory", "memory", memory, profile.memory);
         global.memory = memory.unwrap_or_default();
+        if profile.compression.is_some() {
+            settling.of_profile("compression", profile.compression);
+        }
         settling.option("limit-read", "limit_read", &mut global.limit_read, profile.limit_read);
         settling.option("limit-write", "limit_write", &mut global.limit_write, profile.limit_write);
         settling.option("wait", "wait", &mut global.wait, profile.wait);
@@ -343,6 +358,11 @@ struct Settling<'a> {
 }
 
 impl Settling<'_> {
+    /// Notes a value of the profile that only some commands use.
+    fn of_profile<T: serde::Serialize>(&mut self, key: &'static str, value: T) {
+        self.chosen.shown.push(Setting { key, value: json!(value), from: "profile" });
+    }
+
     /// Takes the profile's value unless the option `id` is given, and notes the result.
     fn option<T: Clone + serde::Serialize>(
         &mut self,

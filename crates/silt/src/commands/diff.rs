@@ -34,7 +34,7 @@ pub fn run(session: &Session<'_>, args: &Diff) -> Result<u8, Failure> {
     let mut code = 0;
     for (old, new) in pairs {
         if trees::is_tree_volume(&old) && trees::is_tree_volume(&new) {
-            code = code.max(trees::compare(session, &repository, (old, ""), (new, ""))?);
+            code = code.max(trees::compare(session, &repository, (old, b""), (new, b""))?);
             continue;
         }
         let diff = repository.diff(old, new)?;

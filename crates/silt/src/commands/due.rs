@@ -1,7 +1,7 @@
 //! `silt backup --due-since`: a backup that was made already is not made again.
 
 use serde_json::json;
-use silt_format::{Error, SnapshotEntry};
+use silt_format::{Error, ErrorKind, SnapshotEntry};
 use siltstone::Repository;
 
 use super::{Failure, Session, short};
@@ -17,6 +17,18 @@ pub fn since(args: &Backup) -> Result<Option<i64>, Failure> {
     args.due_since.as_deref().map(snapshot_name::parse_since).transpose()
 }
 
+/// Whether a backup failed because another process has made it meanwhile; if so, reports that.
+pub fn is_done_meanwhile(
+    session: &Session<'_>,
+    (repository, args): (&Repository, &Backup),
+    series: &str,
+    error: &Error,
+) -> bool {
+    let since_ns = since(args).ok().flatten().filter(|_| error.kind() == ErrorKind::Busy);
+    let is_done = since_ns.map(|since_ns| is_done(session, repository, series, since_ns));
+    is_done.is_some_and(|is_done| is_done.unwrap_or(false))
+}
+
 /// Whether a series has a snapshot from `since` or later; if so, reports it.
 pub fn is_done(
     session: &Session<'_>,
@@ -24,12 +36,11 @@ pub fn is_done(
     series: &str,
     since_ns: i64,
 ) -> Result<bool, Error> {
-    let head = repository.head(repository.series_id(series))?;
-    let Some(head) = head else { return Ok(false) };
+    let Some(head) = repository.head(repository.series_id(series))? else { return Ok(false) };
     let latest_ns = session.context.env.now_ns().saturating_add(AHEAD_NS_MAX);
     let counts = |entry: &&SnapshotEntry| (since_ns..=latest_ns).contains(&entry.time_ns);
-    let newest = head.snapshots.iter().filter(counts).max_by_key(|entry| entry.time_ns);
-    let Some(newest) = newest else { return Ok(false) };
+    let counting = head.snapshots.iter().filter(counts);
+    let Some(newest) = counting.max_by_key(|entry| entry.time_ns) else { return Ok(false) };
     if session.global.json {
         let value = json!({
             "series": head.shown(),

@@ -212,6 +212,9 @@ fn listed<'a>(name: &'a [u8], inode: &Inode, target: Option<&'a [u8]>) -> Listed
         modified_ns: inode.modified.nanoseconds_since_1970(),
         accessed_ns: Some(inode.accessed.nanoseconds_since_1970()),
         target,
+        xattrs: &[],
+        acl: None,
+        default_acl: None,
     }
 }
 

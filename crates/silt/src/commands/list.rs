@@ -261,10 +261,11 @@ fn print_levels(levels: &LevelBytes) {
 }
 
 pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
-    if args.snapshot.contains('/') {
+    let (text, path) = snapshot_name::split_path(&args.snapshot)?;
+    if path.is_some() {
         return trees::ls(session, args);
     }
-    let (selector, name) = snapshot_name::parse_with_volume(&args.snapshot)?;
+    let (selector, name) = snapshot_name::parse_with_volume(text)?;
     let found = session.repository_to_list()?.find(&selector)?;
     let wanted = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
     let wanted = wanted.map(|of| of.volume());

@@ -15,6 +15,7 @@ use siltstone::Repository;
 use super::rounds::Series;
 use super::volume_args::{PathText, is_stdin};
 use super::{Failure, Session};
+use crate::cli::TreeArgs;
 use crate::{noted, output};
 
 /// The record of a series, in a file of its own.
@@ -33,8 +34,8 @@ impl MadeHere {
         Self(state.map(|state| state.join(repository.id().to_string()).join("series")))
     }
 
-    /// Records the sources of a series; removes the record if a volume came from standard input. A
-    /// failure gives a warning and does not fail the backup.
+    /// Records the sources of a series; removes the record if a volume or a list came from standard
+    /// input. A failure gives a warning and does not fail the backup.
     pub fn note(&self, id: SeriesId, name: &str, series: &Series) {
         let Some(folder) = &self.0 else { return };
         let file = folder.join(format!("{id}.json"));
@@ -86,7 +87,7 @@ impl MadeHere {
     }
 }
 
-/// The series with absolute paths, or `None` if a volume comes from standard input.
+/// The series with absolute paths, or `None` if a volume or a list comes from standard input.
 fn absolute(series: &Series) -> Option<Series> {
     let volumes = series.volumes.iter().map(|(name, PathText(path))| {
         let path = Some(path).filter(|path| !is_stdin(path))?;
@@ -99,7 +100,10 @@ fn absolute(series: &Series) -> Option<Series> {
     });
     let volumes = volumes.collect::<Option<_>>()?;
     let mut series = Series { volumes, ..series.clone() };
-    for file in series.tree.iter_mut().flat_map(|tree| &mut tree.exclude_file) {
+    if series.tree.iter().flat_map(TreeArgs::lists).any(|list| is_stdin(list)) {
+        return None;
+    }
+    for file in series.tree.iter_mut().flat_map(TreeArgs::files_mut) {
         *file = std::path::absolute(&*file).ok()?;
     }
     Some(series)

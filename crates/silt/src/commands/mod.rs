@@ -18,7 +18,6 @@ mod import;
 mod init;
 mod key;
 mod list;
-mod listing;
 mod made_here;
 mod mount;
 mod node;
@@ -37,7 +36,6 @@ mod stats;
 mod status;
 mod trees;
 mod tune;
-mod volume_args;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,11 +45,12 @@ use serde_json::{Value, json};
 use silt_format::{ByteSpan, Error, ErrorKind, Head, Level, LevelBytes, Snapshot, Volume};
 use silt_location::{Cache, Opener, Prices, names_of};
 use silt_storage::{DryRunStorage, Storage, Usage};
+use silt_terminal::listing;
 use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
 
 use self::config::Chosen;
 use crate::Program;
-use crate::cli::{Cli, Command, FilesCommand, Global, Popular, Repo, Rounds, Serve};
+use crate::cli::{Cli, Command, FilesCommand, Global, Popular, Repo, Rounds, Serve, volume_args};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
 use crate::noted::NotedEnv;
@@ -524,6 +523,7 @@ fn volume_json(volume: &Volume) -> Value {
         "stored_bytes": volume.stored_bytes,
         "levels": levels_json(&volume.levels),
         "kinds": trees::kinds_json(volume),
+        "entries": trees::counts_json(volume),
         "unreadable": spans(&volume.unreadable),
     })
 }

@@ -32,14 +32,14 @@ pub fn run(session: &Session<'_>, args: &Restore) -> Result<u8, Failure> {
     if !is_folder(&args.target) {
         let of = volume(&found, name.as_deref())?;
         if is_tree(&of) {
-            return trees::restore(session, args, &repository, of, "/", &args.target);
+            return trees::restore(session, args, &repository, of, b"/", &args.target);
         }
         return one.restore(of, &args.target);
     }
     let named = name.as_deref().map(|name| volume(&found, Some(name))).transpose()?;
     let wanted = named.map_or_else(|| found.volumes().collect(), |one| vec![one]);
     if let ([of], true) = (wanted.as_slice(), wanted.iter().all(is_tree)) {
-        return trees::restore(session, args, &repository, *of, "/", &args.target);
+        return trees::restore(session, args, &repository, *of, b"/", &args.target);
     }
     one.restore_all(&wanted)
 }
@@ -85,7 +85,7 @@ impl Restoring<'_> {
             let name = &volume.volume().name;
             let restored = if is_tree(volume) {
                 let target = folder.join(name);
-                trees::restore(self.session, self.args, self.repository, *volume, "/", &target)
+                trees::restore(self.session, self.args, self.repository, *volume, b"/", &target)
             } else {
                 self.restore(*volume, &folder.join(format!("{name}.{suffix}")))
             };

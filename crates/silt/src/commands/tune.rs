@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use silt_format::{Chunking, Error};
 use siltstone::{FileChunking, TuneMeasure, TuneOptions, TuneReport, TunedKind, tune};
 
-use super::{Failure, Session, trees};
+use super::{Failure, Session};
 use crate::cli::Tune;
 use crate::{output, snapshot_name};
 
@@ -15,7 +15,7 @@ pub fn run(session: &Session<'_>, args: &Tune) -> Result<u8, Failure> {
         store(session, series, None)?;
         return Ok(0);
     }
-    let rules = trees::options(&args.tree)?.rules;
+    let rules = args.tree.options(&[&args.path], false)?.rules;
     let options = TuneOptions { rules, bytes_max: snapshot_name::parse_bytes(&args.limit)? };
     let report = tune(&session.context, &args.path, &options)?;
     session.reporter.finish();
@@ -68,9 +68,9 @@ fn to_json(kind: &TunedKind) -> Value {
     let bytes = kind.measured_bytes;
     let measure = |it: &TuneMeasure| {
         json!({
-            "chunking": it.chunking.to_string(), "chunks": it.chunks,
-            "unique_bytes": it.unique_bytes, "saved_bytes": it.saved_bytes(bytes),
-            "duration_ns": it.time_ns, "saved_bytes_per_s": it.efficiency(bytes).round(),
+            "chunking": it.chunking.to_string(), "saved_bytes_per_s": it.efficiency(bytes).round(),
+            "chunks": it.chunks, "saved_bytes": it.saved_bytes(bytes), "duration_ns": it.time_ns,
+            "unique_bytes": it.unique_bytes, "selectable": it.is_selectable(),
         })
     };
     json!({
@@ -89,14 +89,14 @@ fn print(report: &TuneReport) {
     let mut rows = Vec::new();
     for kind in &report.kinds {
         for measure in &kind.measures {
-            let is_proposed = kind.proposed == Some(measure.chunking);
+            let of_proposed = if kind.proposed == Some(measure.chunking) { "proposed" } else { "" };
             rows.push(vec![
                 kind.kind.name().to_owned(),
                 output::bytes(kind.measured_bytes),
                 measure.chunking.to_string(),
                 output::percent(measure.saved_bytes(kind.measured_bytes), kind.measured_bytes),
                 rate(measure.efficiency(kind.measured_bytes)),
-                if is_proposed { "proposed".to_owned() } else { String::new() },
+                if measure.is_selectable() { of_proposed } else { "only measured" }.to_owned(),
             ]);
         }
     }

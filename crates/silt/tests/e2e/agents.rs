@@ -65,9 +65,14 @@ impl Host<'_> {
     }
     /// Starts the agent, in a group of its own with its backups.
     pub fn start(&self) -> Killed {
+        self.start_with(&[])
+    }
+    /// The same with these variables.
+    pub fn start_with(&self, variables: &[(&str, &str)]) -> Killed {
         let log = std::fs::File::options().create(true).append(true).open(self.file("log"));
         let log = log.unwrap();
         let mut command = self.command(&["agent", "run", "--json"]);
+        command.envs(variables.iter().copied());
         command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
         Killed(command.spawn().unwrap())
     }
@@ -75,7 +80,7 @@ impl Host<'_> {
         std::fs::read_to_string(self.file("log")).unwrap_or_default()
     }
     /// Whether the agent has told this of a series.
-    fn has_told(&self, message_type: &str, series: &str, end: Option<&str>) -> bool {
+    pub fn has_told(&self, message_type: &str, series: &str, end: Option<&str>) -> bool {
         let log = self.log();
         let told = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         told.filter(|it| it["message_type"] == message_type && it["series"] == series)

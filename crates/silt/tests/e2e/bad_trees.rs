@@ -325,7 +325,7 @@ fn attributes_of_64_kib_come_back_where_the_file_system_takes_them() {
     place.silt(&["restore", "home@latest:/", &back]).exits(0);
     assert_same(&home, Path::new(&back));
     // A file system that takes only small ones gets everything else, and what it lacks is named.
-    if !set_xattr(place.folder.path(), "user.probe", &[1; 64 << 10]) {
+    if !set_xattr(place.folder.path(), "user.probe", &vec![1; 64 << 10]) {
         let run = place.silt(&["restore", "home@latest:/", "small", "--json"]);
         assert!(run.code == 0 || run.code == 1, "{}", run.err);
         assert!(run.err.contains("user.large00") || run.summary()["xattrs_not_set"] != 0);
@@ -384,7 +384,7 @@ fn names_are_bytes_in_every_command() {
     place.silt(&["backup", "home", &place.text("home")]).exits(0);
     let changes = place.silt(&["diff", before, "home@latest", "--json"]).exits(0).messages();
     let removed = |name: &[u8]| {
-        let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = name.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         changes.iter().any(|change| {
             let text = change["path"].as_str().is_some_and(|path| path.as_bytes()[1..] == *name);
             change["change"] == "removed" && (text || change["path_hex"] == hex)

@@ -1,6 +1,7 @@
 //! `silt backup --due-since`: a job that comes twice makes one snapshot.
 
-use crate::kit::{Place, Run, can, disk, faketime_library, tool};
+use crate::agents::eventually;
+use crate::kit::{Place, Run, can, disk, faketime_library, finish, tool};
 
 fn now() -> String {
     tool("date", &["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"])
@@ -95,6 +96,31 @@ fn of_a_profile_or_a_fleet_those_that_are_due_are_backed_up() {
     assert_eq!(again.out.matches("is not due").count(), 3, "{}", again.out);
     assert_eq!(silt(&["backup", "--all"]).out.matches("is not due").count(), 3);
     assert_eq!(snapshots(&place), 3);
+}
+
+#[test]
+fn of_two_backups_that_are_due_at_once_one_is_made() {
+    let place = Place::new();
+    let image = place.write("a.raw", &disk(1, 8));
+    let fleet = "[profiles.default.series.listed]\nvolumes = { x = 'a.raw' }\n";
+    place.write("silt.toml", fleet.as_bytes());
+    for series in [["named", image.as_str()].as_slice(), &["listed"]] {
+        let before = now();
+        let backup = |more: [&'static str; 2]| {
+            let args = ["--config", "silt.toml", "backup", "--due-since", &before];
+            [&args[..], &more, series].concat()
+        };
+        let slow = place.start(&backup(["--limit-read", "4"]));
+        eventually("a backup that has begun", || {
+            place.objects("state").iter().any(|it| it.to_string_lossy().contains("lease"))
+        });
+        // It waits for the first one, and finds its snapshot.
+        let second = place.silt(&backup(["--wait", "1m"])).exits(11);
+        second.says("another process has just backed up series");
+        finish(slow).exits(0).says("Made snapshot");
+        let all = place.silt(&["snapshots", "--json"]).exits(0).messages();
+        assert_eq!(all.iter().filter(|made| made["series"] == series[0]).count(), 1);
+    }
 }
 
 #[test]

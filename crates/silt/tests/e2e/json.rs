@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 71] = [
+const COMMANDS: [&str; 72] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 71] = [
     "backup web2 root=other.raw",
     "backup home home",
     "backup web1 root=disk.raw --dry-run",
+    "backup home home --dry-run --exclude *.txt",
     "backup web1 root=disk.raw --due-since 2026-01-01",
     "backup --fleet fleet.toml",
     "rounds plan fleet.toml",
@@ -106,7 +107,8 @@ fn shape(value: &Value) -> String {
     }
 }
 
-/// The messages that one command prints, each kind once. Progress depends on the time.
+/// The messages that one command prints, each kind once. Progress depends on the time, and what
+/// is said of file systems on the machine.
 fn messages(place: &Place, command: &str, told: &mut String, names: &mut Vec<String>) {
     let words: Vec<&str> = command.split(' ').chain(["--json"]).collect();
     let run = Run::of(place.command().env("SILT_TO_PASSWORD", "theirs").args(&words));
@@ -115,7 +117,7 @@ fn messages(place: &Place, command: &str, told: &mut String, names: &mut Vec<Str
     for line in run.out.lines().chain(run.err.lines()).filter(|line| line.starts_with('{')) {
         let message: Value = serde_json::from_str(line).unwrap();
         let kind = message["message_type"].as_str().unwrap();
-        if ["status", "requests"].contains(&kind) {
+        if ["status", "requests", "file_system"].contains(&kind) {
             continue;
         }
         names.push(kind.to_owned());

@@ -186,22 +186,25 @@ pub fn can(what: &str) -> bool {
 /// Makes a folder with an authority, and certificates of it for a server at localhost and a client.
 pub fn certificates(pki: &Path) {
     std::fs::create_dir(pki).unwrap();
-    let openssl = |args: &[&str]| {
-        let mut command = Command::new("openssl");
-        let run = Run::of(command.args(args).current_dir(pki));
-        run.exits(0);
-    };
-    let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
     let ca = ["req", "-x509", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key"];
-    openssl(&[&ca[..], &["-out", "ca-cert.pem"], &ec].concat());
-    for (name, key) in
-        [("server-cert.pem", "server-key.pem"), ("client-cert.pem", "client-key.pem")]
-    {
-        let of = ["req", "-x509", "-days", "2", "-CA", "ca-cert.pem", "-CAkey", "ca.key"];
-        let about = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
-        let plain = ["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", name];
-        openssl(&[&of[..], &about, &plain, &ec].concat());
+    openssl(pki, &[&ca[..], &["-out", "ca-cert.pem"]].concat());
+    for name in ["server", "client"] {
+        certificate(pki, "localhost", name, &["-addext", "subjectAltName=DNS:localhost"]);
     }
+}
+
+/// Makes a certificate of the authority in a folder, NAME-cert.pem with its key NAME-key.pem.
+pub fn certificate(pki: &Path, subject: &str, name: &str, more: &[&str]) {
+    let (key, certificate) = (format!("{name}-key.pem"), format!("{name}-cert.pem"));
+    let of = ["req", "-x509", "-days", "2", "-CA", "ca-cert.pem", "-CAkey", "ca.key"];
+    let about = ["-subj", &format!("/CN={subject}"), "-keyout", &key, "-out", &certificate];
+    let plain = ["-addext", "basicConstraints=critical,CA:FALSE"];
+    openssl(pki, &[&of[..], &about, &plain, more].concat());
+}
+
+fn openssl(pki: &Path, args: &[&str]) {
+    let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    Run::of(Command::new("openssl").args(args).args(ec).current_dir(pki)).exits(0);
 }
 
 /// Flips a bit in the middle of an object.

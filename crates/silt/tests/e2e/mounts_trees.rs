@@ -180,3 +180,33 @@ fn others_see_what_permissions_and_acls_allow() {
     }
     place.silt(&["umount", "mounted"]).exits(0);
 }
+
+#[test]
+fn a_backup_of_a_mounted_folder_says_what_it_does_not_compare() {
+    if !can("fuse") {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir_all(place.path("home/deep")).unwrap();
+    fs::write(place.path("home/deep/file"), "text").unwrap();
+    place.silt(&["backup", "home", &place.text("home")]).exits(0);
+    let mounted = Mounted::new(&place);
+    let root = mounted.at("home/latest/home");
+    let root = root.to_str().unwrap();
+    let run = place.silt(&["backup", "copy", root]).exits(0);
+    assert_eq!(run.out.matches("is on FUSE: files are compared by size").count(), 1, "{}", run.out);
+    let run = place.silt(&["backup", "copy", root, "--json"]).exits(0);
+    let messages = run.messages();
+    let told: Vec<_> = messages.iter().filter(|it| it["message_type"] == "file_system").collect();
+    assert_eq!((told.len(), &told[0]["type"], &told[0]["path"]), (1, &"FUSE".into(), &root.into()));
+    assert_eq!(
+        (&told[0]["ignores_inode"], &told[0]["ignores_ctime"]),
+        (&true.into(), &true.into())
+    );
+    // Not what the user has asked for, or what makes no difference.
+    for options in [&["--reread"][..], &["--ignore-inode", "--ignore-ctime"], &["-q"]] {
+        let run = place.silt(&[&["backup", "copy", root][..], options].concat()).exits(0);
+        assert!(!run.printed().contains("FUSE"), "{options:?}: {}", run.printed());
+    }
+    mounted.end("-TERM").exits(0);
+}

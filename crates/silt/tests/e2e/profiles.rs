@@ -176,3 +176,27 @@ fn an_option_beats_its_variable() {
     let given = bucket(&["--connections", "3"]);
     assert!(!given.printed().contains("is not a number"), "{}", given.printed());
 }
+
+#[test]
+fn a_backup_is_compressed_as_the_command_the_profile_or_the_repository_says() {
+    let place = place();
+    let lines = (0..60_000_u32).map(|line| format!("{line} op{} {:x}\n", line % 97, line * 7919));
+    let log = place.write("log.raw", lines.collect::<String>().as_bytes());
+    let stored = |series: &str, arguments: &[&str]| {
+        let arguments = [&["backup", series, &log, "--json"][..], arguments].concat();
+        silt(&place, &arguments).exits(0).summary()["stored_bytes"].as_u64().unwrap()
+    };
+    let of_repository = stored("a", &[]);
+    let (fastest, by_level) =
+        (stored("b", &["--compression", "fastest"]), stored("c", &["--compression", "-7"]));
+    assert_eq!(fastest, by_level);
+    let profile = FILE.replacen("memory = 32", "memory = 32\ncompression = \"best\"", 1);
+    place.write("silt.toml", profile.as_bytes());
+    let best = stored("d", &[]);
+    assert!(best < of_repository && of_repository < fastest, "{best} {of_repository} {fastest}");
+    assert_eq!(stored("e", &["--compression", "1"]), of_repository, "the option comes first");
+    silt(&place, &["config", "show"]).exits(0).says("compression");
+    silt(&place, &["backup", "f", &log, "--compression", "20"]).exits(2).says("fastest, fast");
+    place.write("silt.toml", profile.replace("best", "bester").as_bytes());
+    silt(&place, &["config", "check"]).exits(2).says("use fastest, fast, default, better, best");
+}

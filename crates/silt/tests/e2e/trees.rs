@@ -1,11 +1,16 @@
 //! Directories as volumes.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::io::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use crate::kit::{Place, can, tool};
+use crate::kit::{Place, Run, can, finish, tool};
 
 /// A tree with something of everything that a user without rights can make.
 fn tree(place: &Place) -> String {
@@ -257,4 +262,239 @@ fn the_size_of_a_tree_is_that_of_its_files() {
     let listed = place.silt(&["ls", "small@latest"]).exits(0).out;
     let row: Vec<_> = listed.lines().nth(1).unwrap().split_whitespace().take(3).collect();
     assert_eq!(row, ["small", "5", "B"], "{listed}");
+}
+
+/// Runs a command with this standard input.
+fn with_input(place: &Place, args: &[&str], input: &[u8]) -> Run {
+    let mut command = place.command();
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that refuses its arguments reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    finish(child)
+}
+
+#[test]
+fn only_listed_files_are_backed_up() {
+    let place = Place::new();
+    let home = tree(&place);
+    let names = |snapshot: &str| place.silt(&["ls", snapshot, "-R"]).exits(0).printed();
+    let list = format!("# what matters\nalice/notes.txt\n{home}/bob\n\n");
+    place.write("list", list.as_bytes());
+    let backup = ["backup", "home", &home, "--files-from", "list", "--exclude", "friend"];
+    place.silt(&backup).exits(0);
+    let expected = "alice\nalice/notes.txt\nbob\nbob/a:b\\u{a}c\nbob/notes\n";
+    assert_eq!(names("home@latest:/"), expected);
+    let parent = place.silt(&["ls", "home@latest:/", "--json"]).exits(0).messages();
+    assert_eq!((&parent[1]["name"], &parent[1]["mode"]), (&"bob".into(), &"0750".into()));
+    // The record names the list, and --all reads it again.
+    place.write("list", b"alice\n");
+    place.silt(&["backup", "--all"]).exits(0);
+    assert!(names("home@latest:/").contains("alice/mail/inbox"));
+
+    // Names may contain anything; what is missing is named and counted.
+    let backup = ["backup", "raw", &home, "--files-from-raw", "-", "--json"];
+    let run = with_input(&place, &backup, b"bob/a:b\nc\0alice/nothing\0gone/x\0gone/y").exits(3);
+    let warned: Vec<_> = run.messages().into_iter().map(|it| it["message"].to_string()).collect();
+    for missing in ["alice/nothing", "gone/x", "gone/y"] {
+        assert!(
+            warned.iter().any(|it| it.contains(missing) && it.contains("is listed")),
+            "{warned:?}"
+        );
+    }
+    assert_eq!(run.summary()["unreadable_entries"], 3);
+    assert_eq!(names("raw@latest:/"), "alice\nbob\nbob/a:b\\u{a}c\n");
+    // A list that is gone afterwards makes no record.
+    assert!(!place.silt(&["backup", "--all"]).exits(0).printed().contains("raw"));
+    let fleet = format!(
+        "[series.f]\nvolumes = {{ files = {home:?} }}\ntree = {{ files-from = [\"list\"] }}\n"
+    );
+    place.write("fleet.toml", fleet.as_bytes());
+    place.silt(&["backup", "--fleet", "fleet.toml"]).exits(0);
+    assert!(!names("f@latest:/").contains("bob"));
+}
+
+#[test]
+fn lists_that_fit_no_directory_are_refused() {
+    let place = Place::new();
+    let home = tree(&place);
+    let image = place.write("vm.raw", &crate::kit::disk(1, 1));
+    let refuses = |volumes: &[&str], list: &str, why: &str| {
+        let args = [&["backup", "x"], volumes, &["--files-from", "-"]].concat();
+        with_input(&place, &args, list.as_bytes()).exits(2).says(why);
+    };
+    // What makes the list has failed.
+    refuses(&[&home], "# none\n", "nothing would be backed up");
+    refuses(&[&home], "/etc/passwd\n", "in none of the directories");
+    refuses(&[&home], "../etc/passwd\n", "contains '..'");
+    refuses(&[&home, "/etc"], "alice\n", "list absolute paths");
+    refuses(&[&image], "alice\n", "for directories");
+    refuses(&[&home, "-"], "alice\n", "only one volume or list");
+    place.silt(&["backup", "x", &home, "--files-from", "none"]).exits(1).says("open the list none");
+    place.silt(&["snapshots"]).exits(0).says("No snapshots yet");
+}
+
+/// An argument of any bytes.
+fn raw(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+#[test]
+fn paths_and_patterns_may_be_any_bytes() {
+    let place = Place::new();
+    let root = place.path("home");
+    let folder = root.join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(OsStr::from_bytes(b"\xff.txt")), b"bytes\n").unwrap();
+    fs::write(folder.join(OsStr::from_bytes(b"\xfe.txt")), b"others").unwrap();
+    let silt = |args: &[&[u8]]| Run::of(place.command().args(args.iter().map(|it| raw(it))));
+    let home = root.to_str().unwrap().as_bytes();
+    silt(&[b"backup", b"home", home, b"--exclude", b"\xfe.*"]).exits(0);
+    let listed = silt(&[b"ls", b"home@latest:/caf\xe9", b"--json"]).exits(0).messages();
+    let names: Vec<_> = listed.iter().map(|file| file["name_hex"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ff2e747874"], "the other one is left out");
+    // The record holds the pattern, too.
+    silt(&[b"backup", b"--all"]).exits(0);
+    assert_eq!(silt(&[b"ls", b"home@latest:/caf\xe9"]).exits(0).out.lines().count(), 1);
+    assert_eq!(silt(&[b"cat", b"home@latest:home/caf\xe9/\xff.txt"]).exits(0).out, "bytes\n");
+    silt(&[b"cat", b"home@latest:/caf\xe8"]).exits(1).says("there is no");
+    silt(&[b"ls", b"h\xe9@latest:/x"]).exits(2).says("not UTF-8");
+    let found = silt(&[b"find", b"home@latest:/caf\xe9", b"--name", b"\xff*"]).exits(0).out;
+    assert_eq!(found.lines().count(), 1);
+    silt(&[b"find", b"home", b"--iname", b"\xfe*"]).exits(0);
+    let versions = silt(&[b"versions", b"home:/caf\xe9/\xff.txt", b"--json"]).exits(0).messages();
+    assert_eq!(versions[0]["snapshots"], 2);
+    silt(&[b"diff", b"home@latest:/caf\xe9", b"home@latest:/caf\xe9"]).exits(0).says("0 added");
+    let dumped = silt(&[b"dump", b"home@latest:/caf\xe9", b"-o", b"x.tar", b"--json"]).exits(0);
+    assert_eq!(dumped.summary()["path_hex"], "2f636166e9");
+    let restore =
+        [&b"restore"[..], b"home@latest:/caf\xe9", b"out", b"--include", b"[\xfe-\xff].txt"];
+    let restored = silt(&[&restore[..], &[b"--json"]].concat()).exits(0).summary();
+    assert_eq!(restored["path_hex"], "2f636166e9");
+    let copy = place.path("out").join(OsStr::from_bytes(b"\xff.txt"));
+    assert_eq!(fs::read(copy).unwrap(), b"bytes\n");
+    silt(&[b"restore", b"home@latest:/", b"none", b"--exclude", b"caf\xe9"]).exits(0);
+    assert_eq!(fs::read_dir(place.path("none")).unwrap().count(), 0);
+}
+
+#[test]
+fn acls_are_listed_as_getfacl_shows_them() {
+    let place = Place::new();
+    let home = tree(&place);
+    let folder = place.text("home/bob");
+    let acl = "u:daemon:r-x,u:4321:r--,g:4321:rw-,m::r-x,d:u:daemon:rwx";
+    tool("setfacl", &["-m", acl, &folder]);
+    fs::set_permissions(place.path("home/cache"), fs::Permissions::from_mode(0o1770)).unwrap();
+    place.silt(&["backup", "home", &home]).exits(0);
+    let long = place.silt(&["ls", "home@latest:/", "-l"]).exits(0).out;
+    let modes: Vec<_> = long.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(modes[1..], ["drwxr-x---+", "drwxrwx--T"], "{long}");
+    let listed = place.silt(&["ls", "home@latest:/", "--json"]).exits(0).messages();
+    let acl = ["user::rwx", "user:daemon:r-x", "user:4321:r--", "group::r-x", "group:4321:rw-"];
+    assert_eq!(
+        listed[1]["acl"],
+        serde_json::json!([&acl[..], &["mask::r-x", "other::---"]].concat())
+    );
+    assert_eq!(listed[1]["default_acl"][1], "user:daemon:rwx");
+    let names = ["system.posix_acl_access", "system.posix_acl_default"];
+    assert_eq!(listed[1]["xattrs"], serde_json::json!(names));
+    assert!(listed[0]["acl"].is_null() && listed[0]["xattrs"].is_null());
+    let shown = place.silt(&["ls", "home@latest:/", "--acl", "-R"]).exits(0).out;
+    let mut getfacl = Command::new("getfacl");
+    getfacl.args(["--recursive", "--physical", "--no-effective", "."]).current_dir(&home);
+    let theirs = Run::of(getfacl.env("PATH", "/usr/bin:/bin")).exits(0).out;
+    let blocks = |text: &str| -> Vec<String> {
+        let mut blocks: Vec<_> = text.trim_end().split("\n\n").map(str::to_owned).collect();
+        // The root, and a name that both escape in their own way.
+        blocks.retain(|it| !it.starts_with("# file: .\n") && !it.contains("a:b"));
+        blocks.sort();
+        blocks
+    };
+    assert_eq!(blocks(&shown), blocks(&theirs));
+}
+
+#[test]
+fn a_dry_run_lists_what_is_left_out_and_why() {
+    let place = Place::new();
+    let home = tree(&place);
+    fs::write(place.path("home/bob/.nobackup"), b"").unwrap();
+    let backup = ["backup", "home", &home, "--exclude", "*.tmp", "--exclude-caches"];
+    let more = ["--exclude-if-present", ".nobackup", "--exclude-larger-than", "1MiB"];
+    let backup = [&backup[..], &more].concat();
+    let run = place.silt(&[&backup[..], &["--dry-run"]].concat()).exits(0);
+    let told: Vec<_> = run.out.lines().filter(|it| it.starts_with("Would leave out")).collect();
+    let expected = [
+        ("alice/draft.tmp'", "it matches '*.tmp'"),
+        ("alice/mail/inbox'", "it is larger than 1.0 MiB"),
+        ("bob'", "it has '.nobackup'"),
+        ("cache'", "CACHEDIR.TAG marks it as a cache"),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for (line, (path, why)) in told.iter().zip(expected) {
+        assert!(line.contains(path) && line.ends_with(why), "{line}");
+    }
+    let run = place.silt(&[&backup[..], &["--dry-run", "--json"]].concat()).exits(0);
+    let messages = run.messages();
+    let left_out: Vec<_> = messages.iter().filter(|it| it["message_type"] == "left_out").collect();
+    let of = |key: &str| left_out.iter().map(|it| it[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("reason"), ["pattern", "size", "marker", "cache"]);
+    assert_eq!(of("content_only"), [false, false, true, true]);
+    assert_eq!(
+        (&left_out[0]["pattern"], &left_out[2]["marker"]),
+        (&"*.tmp".into(), &".nobackup".into())
+    );
+    assert_eq!(left_out[0]["path"], format!("{home}/alice/draft.tmp"));
+    assert_eq!(run.summary()["volumes"][0]["entries"]["left_out"], 4);
+    // A real backup only counts them.
+    let run = place.silt(&backup).exits(0);
+    assert!(!run.out.contains("Would"), "{}", run.out);
+    run.says("4 left out");
+}
+
+/// Waits until a process has opened a file of this name.
+fn wait_for_file(process: &Child, name: &str) {
+    let folder = format!("/proc/{}/fd", process.id());
+    let is_open = || {
+        let mut files = fs::read_dir(&folder).unwrap().flatten();
+        files.any(|file| fs::read_link(file.path()).is_ok_and(|path| path.ends_with(name)))
+    };
+    while !is_open() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn files_that_change_or_vanish_meanwhile_are_counted() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("home")).unwrap();
+    let busy = place.path("home/busy");
+    fs::write(&busy, crate::kit::disk(7, 2)).unwrap();
+    fs::write(place.path("home/gone"), b"gone").unwrap();
+    let home = place.text("home");
+    // At 1 MiB/s there is time for changes while the file is read, and while it is read again.
+    let child = place.start(&["backup", "home", &home, "--limit-read", "1"]);
+    wait_for_file(&child, "busy");
+    fs::remove_file(place.path("home/gone")).unwrap();
+    let file = fs::File::options().write(true).open(&busy).unwrap();
+    let ended = AtomicBool::new(false);
+    let run = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                file.write_at(b"changed", 0).unwrap();
+            }
+        });
+        let run = finish(child);
+        ended.store(true, Ordering::Relaxed);
+        run
+    });
+    let counts = "1 file, 1 directory, 0 others, 2.0 MiB; 0 left out, 1 changed while read, \
+                  1 vanished before read";
+    run.exits(0).says(counts);
+    place.silt(&["show", "home@latest"]).exits(0).says(counts);
+    let shown = place.silt(&["show", "home@latest", "--json"]).exits(0).messages();
+    let expected = serde_json::json!({
+        "files": 1, "directories": 1, "others": 0, "unreadable": 0, "changed": 1, "left_out": 0,
+        "vanished": 1,
+    });
+    assert_eq!(shown[0]["volumes"][0]["entries"], expected);
 }

@@ -1,6 +1,7 @@
 //! Shows progress on a terminal, in a log, or as JSON lines.
 
 mod run;
+mod trees;
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -98,6 +99,16 @@ impl Observer for Reporter {
         match event {
             Event::Progress(progress) => self.progress(*progress),
             Event::Warning(warning) => self.warning(warning),
+            Event::LeftOut(entry) if self.json => {
+                output::message("left_out", trees::left_out_json(entry));
+            }
+            Event::LeftOut(entry) => self.beside_bar(|| output::line(&trees::left_out(entry))),
+            Event::Unreliable(found) if self.json => {
+                output::message("file_system", trees::unreliable_json(found));
+            }
+            Event::Unreliable(found) => {
+                self.beside_bar(|| output::done(&trees::unreliable(found)));
+            }
             _ => {}
         }
     }
@@ -145,7 +156,11 @@ impl Reporter {
             output::message_beside("warning", value, self.to_stdout);
             return;
         }
-        let print = || output::note(&format!("silt: warning: {message}"));
+        self.beside_bar(|| output::note(&format!("silt: warning: {message}")));
+    }
+
+    /// Prints lines without disturbing the bar.
+    fn beside_bar(&self, print: impl FnOnce()) {
         match &self.lock().bar {
             Some(bar) => bar.suspend(print),
             None => print(),

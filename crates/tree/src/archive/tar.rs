@@ -11,6 +11,7 @@ use silt_format::tree::{EntryKind, Timestamp, Xattr};
 use silt_format::{Error, ErrorKind, Result};
 
 use super::ArchiveEntry;
+use crate::acl::{ACCESS_ACL, AclOwner, DEFAULT_ACL, acl_text};
 
 const BLOCK_BYTES: usize = 512;
 /// Length of the header fields for the name and for a link's target, in bytes.
@@ -218,29 +219,11 @@ fn sparse_name(path: &[u8]) -> Vec<u8> {
 
 /// Returns a POSIX ACL in its text form, with numeric ids. `None` if `value` is not in the layout
 /// of Linux. Programs that read archives accept only the text form.
-fn acl_text(value: &[u8]) -> Option<String> {
-    let (version, entries) = value.split_first_chunk::<4>()?;
-    let (entries, rest) = entries.as_chunks::<8>();
-    if u32::from_le_bytes(*version) != 2 || !rest.is_empty() {
-        return None;
-    }
-    let mut lines = Vec::new();
-    for entry in entries {
-        let number = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
-        let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
-        let who = match number(0) {
-            0x01 => "user:".to_owned(),
-            0x02 => format!("user:{id}"),
-            0x04 => "group:".to_owned(),
-            0x08 => format!("group:{id}"),
-            0x10 => "mask:".to_owned(),
-            0x20 => "other:".to_owned(),
-            _ => return None,
-        };
-        let may = |bit: u16, letter| if number(2) & bit == 0 { '-' } else { letter };
-        lines.push(format!("{who}:{}{}{}", may(4, 'r'), may(2, 'w'), may(1, 'x')));
-    }
-    Some(lines.join(","))
+fn numeric_acl(value: &[u8]) -> Option<String> {
+    let number = |of| match of {
+        AclOwner::User(id) | AclOwner::Group(id) => id.to_string(),
+    };
+    Some(acl_text(value, &number)?.join(","))
 }
 
 /// Returns the record key of an extended attribute. `=` is escaped: it would end the key.
@@ -289,11 +272,11 @@ impl Records {
 
     fn add_attribute(&mut self, xattr: &Xattr) {
         let key: Option<&[u8]> = match xattr.name.as_slice() {
-            b"system.posix_acl_access" => Some(b"SCHILY.acl.access"),
-            b"system.posix_acl_default" => Some(b"SCHILY.acl.default"),
+            ACCESS_ACL => Some(b"SCHILY.acl.access"),
+            DEFAULT_ACL => Some(b"SCHILY.acl.default"),
             _ => None,
         };
-        match key.and_then(|key| Some((key, acl_text(&xattr.value)?))) {
+        match key.and_then(|key| Some((key, numeric_acl(&xattr.value)?))) {
             Some((key, text)) => self.add(key, text.as_bytes()),
             None => self.add(&xattr_key(&xattr.name), &xattr.value),
         }

@@ -11,7 +11,9 @@ use silt_format::tree::{EntryKind, Metadata};
 use silt_format::{Error, Result};
 
 use super::options::{MakeOptions, Missing, OwnerChoice, XattrChoice};
-use crate::attributes::{APPEND, EARLY_FLAGS, IMMUTABLE, SETTABLE_FLAGS, Subject, xattr_names};
+use crate::attributes::{
+    APPEND, EARLY_FLAGS, IMMUTABLE, SETTABLE_FLAGS, Subject, flags, xattr_names, xattrs,
+};
 use crate::status::{Status, open_at, status_at, status_of};
 
 /// Set-user-id and set-group-id. Not set if the owner could not be set: the program would run as
@@ -199,6 +201,24 @@ impl Handle<'_> {
             Self::Path(_) => utimensat(CWD, self.path(), &times, AtFlags::empty()),
         }
     }
+}
+
+/// Returns whether a file has all these attributes, so that setting them would change nothing.
+/// Returns `false` if the attributes to set depend on `options`, or if they forbid hard links.
+pub(super) fn has_attributes(
+    file: &OwnedFd,
+    found: &Metadata,
+    wanted: &Metadata,
+    options: &MakeOptions,
+) -> bool {
+    let numbers = |of: &Metadata| (of.mode, of.uid, of.gid, of.modified);
+    options.owners == OwnerChoice::Numbers
+        && options.xattrs == XattrChoice::All
+        && numbers(found) == numbers(wanted)
+        && wanted.flags & (IMMUTABLE | APPEND) == 0
+        && (options.ignores_flags || flags(file) == Ok(wanted.flags & SETTABLE_FLAGS))
+        && xattrs(Subject::Open(file.as_fd()))
+            .is_ok_and(|(found, problem)| problem.is_none() && found == wanted.xattrs)
 }
 
 /// Makes an existing directory writable, and sets the flags that only an empty directory can get.

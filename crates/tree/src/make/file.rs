@@ -1,28 +1,31 @@
 //! Regular files that are being made, or that exist already.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags, ftruncate, openat, unlinkat};
+use rustix::fs::{
+    AtFlags, FallocateFlags, Mode, OFlags, fallocate, ftruncate, ioctl_ficlone, openat, unlinkat,
+};
 use rustix::io::Errno;
-use silt_format::tree::{EntryKind, Metadata};
+use silt_format::tree::{EntryKind, Metadata, Timestamp};
 use silt_format::{Error, Result};
 
-use super::apply::{Handle, clear_flags, set_early_flags, set_flags};
+use super::apply::{Handle, clear_flags, has_attributes, set_early_flags, set_flags};
 use super::{DEFERRED_MAX, Existing, Maker, publish};
 use crate::attributes::{APPEND, IMMUTABLE};
-use crate::file::OpenFile;
-use crate::status::{open_at, status_at, status_of};
+use crate::file::{OpenFile, read_fully};
+use crate::status::{FileId, Status, open_at, status_at, status_of};
 
 /// The next step for a regular file.
 #[derive(Debug)]
 pub enum FileStep {
     /// Write its content, then call [`Maker::complete`].
     New(NewFile),
-    /// A file of the same size and modification time exists. Compare its content, then call
-    /// [`Maker::keep`] or [`Maker::renew`].
+    /// A file exists and may serve. If [`PresentFile::may_stay`] permits it and the content is the
+    /// same, call [`Maker::keep`], otherwise [`Maker::renew`].
     Present(PresentFile),
     /// The file cannot be made; the report has the error.
     Failed,
@@ -55,6 +58,36 @@ impl NewFile {
             Error::io(format!("writing '{}'", crate::status::shown(&self.path)), error)
         })
     }
+
+    /// Reads at an offset in bytes. Returns the number of bytes read, which is less than the length
+    /// of `buffer` only at the end of the file.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let Some(file) = &self.file else { return Err(Error::invalid("the file is complete")) };
+        read_fully(file, offset, buffer)
+    }
+
+    /// Makes the content that of another file, cut or extended by a hole to the size of this one,
+    /// with these holes. Both then share blocks on disk until one of them is changed. Returns
+    /// `false` if the file system cannot do that; the file is then one hole.
+    pub fn share_with(
+        &self,
+        other: &OpenFile,
+        holes: &mut dyn Iterator<Item = Range<u64>>,
+    ) -> Result<bool> {
+        let Some(file) = &self.file else { return Err(Error::invalid("the file is complete")) };
+        let failed = |error: Errno| Error::io("setting the size", error.into());
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let is_shared = ioctl_ficlone(file, other).is_ok()
+            && ftruncate(file, self.metadata.size).is_ok()
+            && holes
+                .filter(|hole| !hole.is_empty())
+                .all(|hole| fallocate(file, punch, hole.start, hole.end - hole.start).is_ok());
+        if !is_shared {
+            ftruncate(file, 0).map_err(failed)?;
+            ftruncate(file, self.metadata.size).map_err(failed)?;
+        }
+        Ok(is_shared)
+    }
 }
 
 impl Drop for NewFile {
@@ -66,18 +99,70 @@ impl Drop for NewFile {
     }
 }
 
-/// An existing regular file that has the name, size and modification time of the one to be made.
+/// An existing regular file with the name of the one to be made.
+///
+/// It is never written to: programs may have it open, and it may have names outside of the target.
+/// If its content differs, a new file takes its name.
 #[derive(Debug)]
 pub struct PresentFile {
     file: OpenFile,
+    directory: Arc<OwnedFd>,
+    /// The path below the target.
+    path: Vec<u8>,
     name: Vec<u8>,
+    /// Those of the file to be made.
     metadata: Metadata,
+    /// The existing file when it was opened.
+    found: Version,
+    stay: Stay,
+    open: Arc<()>,
+}
+
+/// A file, and what shows that it was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    id: FileId,
+    size: u64,
+    modified: Timestamp,
+    changed: Timestamp,
+    links: u32,
+}
+
+impl Version {
+    fn of(status: &Status) -> Self {
+        let Metadata { size, modified, changed, links, .. } = status.metadata;
+        Self { id: status.id(), size, modified, changed, links }
+    }
+}
+
+/// Whether an existing file can be kept if it has the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    /// No: its size differs, or it has other names, whose attributes must not change.
+    No,
+    /// Yes, and its attributes may be set.
+    Changed,
+    /// Yes, as it is.
+    Unchanged,
 }
 
 impl PresentFile {
     /// Returns the file, to compare its content.
     pub fn file(&self) -> &OpenFile {
         &self.file
+    }
+
+    /// Returns whether the file may be kept if its content is the same.
+    pub fn may_stay(&self) -> bool {
+        self.stay != Stay::No
+    }
+
+    /// Returns whether the file still has its name and was not changed since it was opened. Ask
+    /// after its content was compared.
+    pub fn is_current(&self) -> bool {
+        let is_found =
+            |now: Result<Status, Errno>| now.is_ok_and(|status| Version::of(&status) == self.found);
+        is_found(status_of(&self.file)) && is_found(status_at(&*self.directory, &self.name))
     }
 }
 
@@ -124,27 +209,47 @@ impl Maker {
 
     /// Keeps an existing file and sets its attributes. Returns `false` if that failed.
     pub fn keep(&mut self, present: PresentFile) -> bool {
-        let PresentFile { file, name, metadata, .. } = present;
-        let file = file.into_fd();
-        clear_flags(&file, IMMUTABLE | APPEND);
-        let applied = Handle::Open(&file).apply(&metadata, &self.options, &mut self.report.missing);
-        if applied.is_ok() {
-            let path = [&self.path, &*name].concat();
-            self.set_or_defer_flags(&file, &metadata, &path);
+        let PresentFile { file, path, metadata, stay, open, .. } = present;
+        let kept = match stay {
+            Stay::No => Err(Error::invalid("the existing file cannot be kept")),
+            Stay::Unchanged => Ok(()),
+            Stay::Changed => {
+                let file = file.into_fd();
+                clear_flags(&file, IMMUTABLE | APPEND);
+                let missing = &mut self.report.missing;
+                let applied = Handle::Open(&file).apply(&metadata, &self.options, missing);
+                if applied.is_ok() {
+                    self.set_or_defer_flags(&file, &metadata, &path);
+                }
+                applied
+            }
+        };
+        let is_kept = kept.is_ok();
+        match kept {
+            Ok(()) => self.report.made += 1,
+            Err(error) => self.report.fail(path, error),
         }
-        self.made(&name, applied)
+        drop(open);
+        self.sweep();
+        is_kept
     }
 
-    /// Begins a new file that replaces an existing one. `None` if that failed.
-    pub fn renew(&mut self, present: &PresentFile) -> Option<NewFile> {
-        let made = self
-            .check_name(&present.name)
-            .and_then(|directory| self.new_file(directory, &present.name, &present.metadata));
-        made.map_err(|error| self.fail(&present.name, error)).ok()
+    /// Begins a new file that replaces an existing one when it is complete. Returns it with the
+    /// existing one, whose content may serve for the new one; `None` if that failed.
+    pub fn renew(&mut self, present: PresentFile) -> Option<(NewFile, OpenFile)> {
+        let PresentFile { file, directory, path, name, metadata, open, .. } = present;
+        match self.begin(directory, path.clone(), &name, &metadata, open) {
+            Ok(new) => Some((new, file)),
+            Err(error) => {
+                self.report.fail(path, error);
+                self.sweep();
+                None
+            }
+        }
     }
 
-    /// Returns the existing file with this name if it can be kept. Fails if it exists and may not
-    /// be replaced.
+    /// Returns the existing file with this name if it may serve. Fails if it exists and may not be
+    /// replaced.
     fn present(
         &self,
         directory: &Arc<OwnedFd>,
@@ -158,25 +263,41 @@ impl Maker {
             Err(error) => return Err(failed(error)),
         };
         self.may_replace(&status)?;
-        // If only one of the two has hard links, the file is replaced: other names of the existing
-        // file may be outside of the target.
-        let may_stay = |now: &Metadata| {
-            now.kind == EntryKind::File
-                && now.size == metadata.size
-                && now.modified == metadata.modified
-                && (now.links == 1) == (metadata.links == 1)
-        };
-        if self.options.existing != Existing::KeepIfSame || !may_stay(&status.metadata) {
+        let is_file = |status: &Status| status.metadata.kind == EntryKind::File;
+        if self.options.existing != Existing::KeepIfSame || !is_file(&status) {
             return Ok(None);
         }
         // A file that cannot be read is replaced.
         let Ok(file) = open_at(&**directory, name, OFlags::empty()) else { return Ok(None) };
-        let status = status_of(&file).map_err(failed)?;
-        Ok(may_stay(&status.metadata).then(|| PresentFile {
+        let found = status_of(&file).map_err(failed)?;
+        Ok(is_file(&found).then(|| PresentFile {
+            stay: self.stay(&file, &found.metadata, metadata),
             file: OpenFile::new(file),
+            directory: directory.clone(),
+            path: [&self.path, name].concat(),
             name: name.to_vec(),
             metadata: metadata.clone(),
+            found: Version::of(&found),
+            open: self.incomplete(),
         }))
+    }
+
+    /// Returns whether an existing file can be kept if its content is the same.
+    fn stay(&self, file: &OwnedFd, found: &Metadata, wanted: &Metadata) -> Stay {
+        let has_links = (found.links > 1, wanted.links > 1);
+        if found.size != wanted.size || has_links.0 != has_links.1 {
+            return Stay::No;
+        }
+        if !has_links.0 {
+            return Stay::Changed;
+        }
+        // Its other names may be outside of the target.
+        let is_same = has_attributes(file, found, wanted, &self.options);
+        if is_same { Stay::Unchanged } else { Stay::No }
+    }
+
+    fn incomplete(&self) -> Arc<()> {
+        self.frames.last().map(|frame| frame.open.clone()).unwrap_or_default()
     }
 
     fn new_file(
@@ -184,6 +305,18 @@ impl Maker {
         directory: Arc<OwnedFd>,
         name: &[u8],
         metadata: &Metadata,
+    ) -> Result<NewFile> {
+        self.begin(directory, [&self.path, name].concat(), name, metadata, self.incomplete())
+    }
+
+    /// Begins a file in `directory`, under a temporary name.
+    fn begin(
+        &mut self,
+        directory: Arc<OwnedFd>,
+        path: Vec<u8>,
+        name: &[u8],
+        metadata: &Metadata,
+        open: Arc<()>,
     ) -> Result<NewFile> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -198,10 +331,10 @@ impl Maker {
             file: Some(file.into()),
             directory,
             temporary,
-            path: [&self.path, name].concat(),
+            path,
             name: name.to_vec(),
             metadata: metadata.clone(),
-            _open: self.frames.last().map(|frame| frame.open.clone()).unwrap_or_default(),
+            _open: open,
         };
         if let Some(file) = &new.file {
             ftruncate(file, metadata.size)

@@ -15,8 +15,8 @@ pub enum Existing {
     Refuse,
     /// Replace the entry.
     Replace,
-    /// Keep a file of the same size and modification time, a link with the same target, or the
-    /// same device, and set its attributes. Replace anything else.
+    /// Keep a file with the same content, a link with the same target, or the same device, and set
+    /// its attributes. Replace anything else.
     KeepIfSame,
 }
 

@@ -37,6 +37,7 @@ pub(super) fn remove(directory: &OwnedFd, name: &[u8]) -> Result<u64> {
         let Some(top) = stack.last_mut() else { return Ok(removed) };
         let current = descent.current().map_err(failed)?;
         if top.next < top.names.len() {
+            top.names.load(top.next..top.next + 1)?;
             let name = top.names.name(top.next).to_vec();
             top.next += 1;
             match unlink(&current, &name) {
@@ -88,7 +89,7 @@ fn entered(directory: &OwnedFd, mount: u64) -> Result<Status> {
 
 fn names(directory: &OwnedFd) -> Result<Names> {
     let (names, problem) = Names::read(directory);
-    problem.map_or(Ok(names), |error| Err(failed(error)))
+    problem.map_or(Ok(names), Err)
 }
 
 fn failed(error: Errno) -> Error {

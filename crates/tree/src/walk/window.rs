@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use silt_format::Result;
 use silt_format::tree::EntryKind;
+use silt_format::{Error, Result};
 
+use super::listing::Listing;
 use crate::file::OpenFile;
 use crate::mounts::is_pseudo;
-use crate::names::Names;
 use crate::patterns::Matcher;
 use crate::rules::{Reason, Rules};
 use crate::status::{Status, open_at, status_at, status_of};
@@ -29,7 +29,7 @@ pub(super) enum Seen {
 
 /// A directory that is being walked.
 pub(super) struct Frame {
-    pub(super) names: Names,
+    pub(super) names: Listing,
     /// Position of the first name after the window.
     pub(super) next: usize,
     pub(super) window: VecDeque<Seen>,
@@ -41,11 +41,11 @@ pub(super) struct Frame {
     /// Why its content is left out, except the marker file of this name.
     pub(super) closed: Option<(Reason, Vec<u8>)>,
     /// The error that makes its remaining entries unreachable.
-    pub(super) lost: Option<Errno>,
+    pub(super) lost: Option<Error>,
 }
 
 impl Frame {
-    pub(super) fn new(names: Names, mount: u64, path_bytes: usize, is_open: bool) -> Self {
+    pub(super) fn new(names: Listing, mount: u64, path_bytes: usize, is_open: bool) -> Self {
         let window = VecDeque::new();
         Self { names, next: 0, window, mount, path_bytes, is_open, closed: None, lost: None }
     }
@@ -55,7 +55,7 @@ impl Frame {
 /// names. Uses up to `threads` threads if the window is large.
 pub(super) fn read_statuses(
     directory: &OwnedFd,
-    names: &Names,
+    names: &Listing,
     first: usize,
     window: &mut [Option<Seen>],
     threads: usize,
@@ -76,7 +76,7 @@ pub(super) fn read_statuses(
     read_some(directory, names, first, window);
 }
 
-fn read_some(directory: &OwnedFd, names: &Names, first: usize, window: &mut [Option<Seen>]) {
+fn read_some(directory: &OwnedFd, names: &Listing, first: usize, window: &mut [Option<Seen>]) {
     for (at, seen) in (first..).zip(window).filter(|(_, seen)| seen.is_none()) {
         *seen = Some(match status_at(directory, names.name(at)) {
             Ok(status) => Seen::Status(Box::new(status)),
@@ -124,7 +124,7 @@ pub(super) fn left_out(rules: &Rules, mount: u64, status: &Status) -> Option<Rea
 
 /// Returns whether a name in a directory is a regular file that begins with these bytes.
 pub(super) fn begins_with(directory: &OwnedFd, name: &[u8], header: &[u8]) -> Result<bool> {
-    let failed = |error: Errno| silt_format::Error::io("opening a marker", error.into());
+    let failed = |error: Errno| Error::io("opening a marker", error.into());
     if status_at(directory, name).map_err(failed)?.metadata.kind != EntryKind::File {
         return Ok(false);
     }

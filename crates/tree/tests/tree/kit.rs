@@ -381,9 +381,10 @@ pub fn copy(from: &Path, to: &Path, options: MakeOptions) -> Report {
     let mut firsts: HashMap<(u16, u64), Vec<Vec<u8>>> = HashMap::new();
     let (mut path, mut skipped) = (Vec::new(), 0);
     let leave = |maker: &mut Maker| {
-        let others = maker.others();
-        assert!(others.is_empty() || removes_others);
-        others.iter().for_each(|name| assert!(maker.remove(name)));
+        let mut others = maker.others().unwrap();
+        while let Some(name) = others.next_name().unwrap() {
+            assert!(removes_others && maker.remove(&name));
+        }
     };
     while let Some(step) = walk.next().unwrap() {
         match step {
@@ -440,11 +441,12 @@ fn copy_entry(
     let Ok(source) = walk.open_file(found) else { return };
     let step = match maker.file(name, metadata) {
         FileStep::Present(present) => {
-            if is_same_content(&source, present.file(), metadata.size) {
+            let is_same = is_same_content(&source, present.file(), metadata.size);
+            if present.may_stay() && is_same && present.is_current() {
                 maker.keep(present);
                 return;
             }
-            maker.renew(&present)
+            maker.renew(present).map(|(new, _)| new)
         }
         FileStep::New(new) => Some(new),
         FileStep::Failed => None,

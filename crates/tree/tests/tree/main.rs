@@ -4,7 +4,9 @@
 
 mod archive;
 mod kit;
+mod lists;
 mod make;
+mod origin;
 mod patterns;
 mod races;
 mod walk;

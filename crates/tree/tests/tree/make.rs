@@ -251,6 +251,45 @@ fn mounts_are_not_emptied() {
 }
 
 #[test]
+fn an_existing_file_that_changes_meanwhile_is_made_again() {
+    let scratch = Scratch::new();
+    let (target, outside) = (scratch.folder("target"), scratch.path("outside"));
+    let path = target.join("folder/file");
+    let file = Metadata { size: 5, ..metadata(EntryKind::File) };
+    let changes: [&dyn Fn(); 3] = [
+        &|| fs::write(&path, b"other").unwrap(),
+        &|| {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, b"12345").unwrap();
+            set_modified(&path, 1_000_000, 1);
+        },
+        &|| fs::hard_link(&path, &outside).unwrap(),
+    ];
+    for change in changes {
+        fs::create_dir_all(target.join("folder")).unwrap();
+        fs::write(&path, b"12345").unwrap();
+        set_modified(&path, 1_000_000, 1);
+        let mut maker = Maker::open(&target, with(Existing::KeepIfSame)).unwrap();
+        assert!(maker.enter(b"folder", &metadata(EntryKind::Directory)));
+        let FileStep::Present(present) = maker.file(b"file", &file) else { panic!("failed") };
+        maker.leave();
+        assert!(present.may_stay() && present.is_current());
+        change();
+        assert!(!present.is_current());
+        let (new, old) = maker.renew(present).unwrap();
+        new.share_with(&old, &mut std::iter::empty()).unwrap();
+        new.write_at(0, b"54321").unwrap();
+        assert!(maker.complete(new));
+        assert_clean(&maker.finish().unwrap());
+        assert_eq!(fs::read(&path).unwrap(), b"54321");
+        // Its attributes are set after the file is complete.
+        assert_eq!(target.join("folder").metadata().unwrap().mtime(), 77);
+        fs::remove_dir_all(&target).unwrap();
+    }
+    assert_eq!(fs::read(&outside).unwrap(), b"12345");
+}
+
+#[test]
 fn a_file_that_is_not_completed_leaves_nothing() {
     let scratch = Scratch::new();
     let target = scratch.folder("target");

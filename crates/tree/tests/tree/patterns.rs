@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -262,14 +263,74 @@ fn case_is_ignored_where_it_is_asked_for() {
     });
 }
 
+/// Git compares bytes, too.
+#[test]
+fn patterns_that_are_not_utf8_match_the_bytes_of_names() {
+    if !has("git") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let root = scratch.folder("tree");
+    let names: [&[u8]; 7] =
+        [b"caf\xe9", b"caf\xc3\xa9", b"na\xefve.txt", b"\xff", b"d\xe9", b"CAF\xe9", b"caf\xff"];
+    for name in names {
+        let path = root.join(OsStr::from_bytes(name));
+        if *name == *b"d\xe9" { fs::create_dir(path) } else { fs::write(path, b"") }.unwrap();
+    }
+    fs::write(root.join(OsStr::from_bytes(b"d\xe9/x")), b"").unwrap();
+    crate::kit::tool("git", &["init", "-q", "--bare", "git"].map(OsStr::new), &scratch.path(""));
+    let patterns: [&[u8]; 11] = [
+        b"caf\xe9",
+        b"caf[\xe0-\xef]",
+        b"*\xef*",
+        b"/d\xe9/",
+        b"d\xe9/x",
+        b"\\\xff",
+        b"c*\xa9",
+        b"[!\xff]",
+        b"caf[!\xe9]",
+        b"*\n!caf\xe9",
+        b"caf*\n!caf\xff",
+    ];
+    for pattern in patterns {
+        for ignores_case in [false, true] {
+            let mut rules = Rules::default();
+            rules.exclude_lines(pattern, ignores_case).unwrap();
+            let left_out = walk_all(&root, &rules, |_, step| match step {
+                Step::Excluded(name, _) => name,
+                _ => Vec::new(),
+            });
+            let left_out: BTreeSet<Vec<u8>> = left_out.into_iter().collect();
+            let ours: Vec<_> = names.iter().filter(|name| left_out.contains(**name)).collect();
+            fs::write(scratch.path("patterns"), pattern).unwrap();
+            let mut git = Command::new("git");
+            git.arg(format!("--git-dir={}", scratch.path("git").display()));
+            git.arg(format!("--work-tree={}", root.display()));
+            git.args(["-c", &format!("core.excludesFile={}", scratch.path("patterns").display())]);
+            git.args(["-c", &format!("core.ignoreCase={ignores_case}")]);
+            git.args(["check-ignore", "--no-index", "-z", "--stdin"]);
+            git.current_dir(&root).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = git.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(&names.join(&0)).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{:?}", output.status);
+            let theirs: Vec<&[u8]> = output.stdout.split(|&byte| byte == 0).collect();
+            let theirs: Vec<_> = names.iter().filter(|name| theirs.contains(name)).collect();
+            assert_eq!(ours, theirs, "{} {ignores_case}", pattern.escape_ascii());
+        }
+    }
+}
+
 #[test]
 fn patterns_are_bounded_and_files_of_windows_are_read() {
     let mut rules = Rules::default();
-    let long = rules.exclude(&"a".repeat(PATTERN_BYTES_MAX + 1), false).unwrap_err();
+    let long = rules.exclude("a".repeat(PATTERN_BYTES_MAX + 1), false).unwrap_err();
     assert_eq!(long.kind(), ErrorKind::Invalid);
-    assert!(rules.exclude_lines(b"ok\n\xff\n", false).unwrap_err().to_string().contains("line 2"));
+    let lines = ["ok\n", &"a".repeat(PATTERN_BYTES_MAX + 1)].concat();
+    let long = rules.exclude_lines(lines.as_bytes(), false).unwrap_err();
+    assert!(long.to_string().contains("line 2"));
     let mut rules = Rules::default();
     rules.exclude_lines(b"\xef\xbb\xbfa\r\n# b\r\nc", false).unwrap();
     let patterns: Vec<_> = (0..3).map(|at| rules.pattern(at)).collect();
-    assert_eq!(patterns, [Some("a"), Some("c"), None]);
+    assert_eq!(patterns, [Some(&b"a"[..]), Some(b"c"), None]);
 }

@@ -203,7 +203,13 @@ fn make_round(target: &Path, options: MakeOptions) -> u64 {
                 maker.complete(new);
             }
             FileStep::Present(present) => {
-                maker.keep(present);
+                if present.may_stay() {
+                    maker.keep(present);
+                } else if let Some((new, old)) = maker.renew(present) {
+                    new.share_with(&old, &mut std::iter::empty()).unwrap();
+                    new.write_at(0, b"inside").unwrap();
+                    maker.complete(new);
+                }
             }
             FileStep::Failed => {}
         }
@@ -212,10 +218,10 @@ fn make_round(target: &Path, options: MakeOptions) -> u64 {
     for _ in 0..entered {
         write(&mut maker);
         if removes {
-            let others = maker.others();
-            others.iter().for_each(|name| {
-                maker.remove(name);
-            });
+            let mut others = maker.others().unwrap();
+            while let Some(name) = others.next_name().unwrap() {
+                maker.remove(&name);
+            }
         }
         maker.leave();
     }

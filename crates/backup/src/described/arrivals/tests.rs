@@ -30,6 +30,7 @@ fn draft(index: u64, prints: &[u8]) -> SegmentDraft {
         digest: DIGEST,
         signatures: Signatures([0; 8]),
         parents: Vec::new(),
+        parent_numbers: Vec::new(),
         recalled: false,
         is_large: false,
         application: crate::draft::DISKS,

@@ -11,7 +11,7 @@ use silt_repository::event::Warning;
 use super::super::orders::{Answer, Order, Outcome, Question, State};
 use super::super::service_of;
 use super::CoordinatorOptions;
-use crate::{Bus, Messages, Name, side_by_side};
+use crate::{Bus, MESSAGE_BYTES_MAX, Messages, Name, side_by_side};
 
 /// How long one question waits for its answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -21,6 +21,8 @@ const LATE_ANSWER: Duration = Duration::from_millis(100);
 const TURN_NS: [u64; 2] = [5_000_000, 250_000_000];
 /// Hosts that are asked at the same time.
 const AT_ONCE: usize = 32;
+/// Bytes of the orders in one question: those that do not fit come with the next one.
+const ORDERS_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 4 * 3;
 /// How often a host is told that the round is over.
 const ENDS: u32 = 3;
 
@@ -34,6 +36,21 @@ pub(super) struct Duty {
     is_free: bool,
     /// Whether the host has said that it has the order: then its name is enough.
     is_known: bool,
+}
+
+/// The first of these orders, by their names: as many as fit in a question, but at least one.
+fn fitting<'d>(duties: impl Iterator<Item = &'d Duty>) -> BTreeMap<String, Order> {
+    let mut orders = BTreeMap::new();
+    let mut bytes = 0;
+    for duty in duties {
+        let order = serde_json::to_vec(&duty.order).unwrap_or_default();
+        bytes += duty.name.len() + order.len();
+        if bytes > ORDERS_BYTES_MAX && !orders.is_empty() {
+            break;
+        }
+        orders.insert(duty.name.clone(), duty.order.clone());
+    }
+    orders
 }
 
 /// What a duty has come to, or why it has not.
@@ -152,8 +169,7 @@ impl<'a> Peers<'a> {
         let duties: &[Duty] = open;
         let answers = side_by_side(&asked, AT_ONCE, |peer| {
             let of_peer = || duties.iter().filter(|duty| duty.peer == *peer);
-            let order = |duty: &Duty| (duty.name.clone(), duty.order.clone());
-            let orders = of_peer().filter(|duty| !duty.is_known).map(order).collect();
+            let orders = fitting(of_peer().filter(|duty| !duty.is_known));
             let known = of_peer().filter(|duty| duty.is_known).map(|duty| duty.name.clone());
             // Who has nothing to do is asked, too, so that nobody takes this one for lost.
             let is_lost = self.all[*peer].is_lost;
@@ -250,5 +266,30 @@ impl<'a> Peers<'a> {
             let told = |_| self.ask(*peer, BTreeMap::new(), Vec::new(), true).is_some();
             (0..ENDS).any(told)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_that_do_not_fit_in_a_message_come_later() {
+        let order = |ids: usize| Order::Owners { series: vec![[200; 12]; ids] };
+        let duty = |number: usize, ids: usize| Duty {
+            peer: 0,
+            name: format!("owners-0-{number}"),
+            order: order(ids),
+            is_free: true,
+            is_known: false,
+        };
+        let asked = |duties: &[Duty]| fitting(duties.iter()).into_keys().collect::<Vec<_>>();
+        // 1,000 series are 50 KB.
+        let many: Vec<Duty> = (0..9).map(|number| duty(number, 1000)).collect();
+        let first = fitting(many.iter());
+        assert!(serde_json::to_vec(&first).unwrap().len() < MESSAGE_BYTES_MAX);
+        assert_eq!(first.len(), 7);
+        assert_eq!(asked(&many[7..]), ["owners-0-7", "owners-0-8"]);
+        assert_eq!(asked(&[duty(0, 20_000), duty(1, 1)]), ["owners-0-0"]);
     }
 }

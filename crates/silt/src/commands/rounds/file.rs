@@ -11,7 +11,6 @@ use silt_format::{Error, ErrorKind};
 use crate::cli::TreeArgs;
 use crate::commands::Failure;
 use crate::commands::made_here::MadeHere;
-use crate::commands::trees::is_tree;
 use crate::commands::volume_args::PathText;
 use crate::secrets;
 
@@ -50,15 +49,6 @@ pub struct Series {
 }
 
 impl Fleet {
-    /// Takes out the series with file trees, which are not backed up in rounds.
-    pub fn take_trees(&mut self) -> BTreeMap<String, Series> {
-        let has_tree = |series: &Series| series.volumes.values().any(|PathText(it)| is_tree(it));
-        let all = std::mem::take(&mut self.series);
-        let (trees, disks) = all.into_iter().partition(|(_, series)| has_tree(series));
-        self.series = disks;
-        trees
-    }
-
     /// The same with the own names of its series.
     pub fn with_own_names(
         self,

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use silt_format::{Error, ErrorKind, Level, SeriesId, Snapshot, SnapshotEntry};
+use silt_format::{Error, ErrorKind, Level, SeriesId, Snapshot, SnapshotEntry, Volume};
 use silt_source::ExtentKind;
 use siltstone::{CostModel, Picking, Repository, Schedule, ScheduledVm, StageSeconds};
 
 use super::file::{Fleet, Series};
 use crate::cli::RoundsChoice;
+use crate::commands::trees::is_tree;
 use crate::commands::volume_args::PathText;
 use crate::commands::{Failure, backup};
 use crate::snapshot_name;
@@ -105,12 +106,15 @@ pub fn visible_stages(stages: &StageSeconds) -> [f64; 3] {
     [stages.scan, compare, stages.store]
 }
 
-/// The sizes of a series' volumes: as in its newest snapshot, or else as they are now.
+/// The sizes of a series' volumes: as in its newest snapshot, or else as they are now. Of a file
+/// tree without a snapshot, it is not known.
 fn sizes_of(series: &Series, newest: Option<&Snapshot>) -> Vec<Option<u64>> {
     let size = |(name, PathText(path)): (&String, &PathText)| {
         let before = newest.and_then(|it| it.volumes.iter().find(|volume| volume.name == *name));
-        let now = || backup::open_any(path).ok()?.info().size;
-        before.map(|volume| volume.bytes).or_else(now)
+        let now = || {
+            if is_tree(path) { None } else { backup::open_any(path).ok()?.info().size }
+        };
+        before.map(Volume::logical_bytes).or_else(now)
     };
     series.volumes.iter().map(size).collect()
 }
@@ -123,12 +127,23 @@ fn of_volumes(series: &Series) -> (f64, f64) {
 }
 
 /// The same for a series whose newest snapshot is known.
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn of_snapshot(snapshot: &Snapshot) -> (f64, f64) {
-    let levels = snapshot.levels();
+    let is_first = snapshot.parent.is_none();
+    let volumes = snapshot.volumes.iter().map(|volume| of_volume(volume, is_first));
+    volumes.fold((0.0, 0.0), |(scan, new), volume| (scan + volume.0, new + volume.1))
+}
+
+/// The same for a volume of a snapshot. Of a file tree, the files that change are read.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn of_volume(volume: &Volume, is_first: bool) -> (f64, f64) {
+    let levels = &volume.levels;
     let data = (levels.total() - levels.get(Level::Zero)) as f64;
     let new = (levels.get(Level::New) + levels.get(Level::Shared)) as f64;
-    (data, if snapshot.parent.is_some() { new } else { data * CHANGE_SHARE })
+    match (is_first, volume.tree().is_some()) {
+        (true, true) => (data * CHANGE_SHARE, data * CHANGE_SHARE),
+        (true, false) => (data, data * CHANGE_SHARE),
+        (false, _) => (data, new),
+    }
 }
 
 /// Bytes of a volume without its holes, if it can be opened now.

@@ -18,12 +18,7 @@ use crate::output;
 pub fn plan(session: &Session<'_>, args: &PlanRounds) -> Result<u8, Failure> {
     let fleet = file::read(&args.fleet)?;
     let repository = session.repository()?;
-    let mut fleet = fleet.with_own_names(|name| repository.own_name(name))?;
-    fleet.take_trees();
-    if fleet.series.is_empty() {
-        let message = "the fleet has only file trees, which are not backed up in rounds";
-        return Err(Failure::Usage(message.to_owned()));
-    }
+    let fleet = fleet.with_own_names(|name| repository.own_name(name))?;
     let plan = forecast::plan(&repository, &fleet, &args.choice)?;
     session.reporter.finish();
     if session.global.json {

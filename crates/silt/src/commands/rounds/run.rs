@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use silt_format::Error;
-use silt_source::VolumeSource;
+use silt_tree::{LocalTree, TreeOrigin};
 use siltstone::{
     Activity, BackupOptions, BackupReport, Repository, RoundMember, RoundOptions, RoundReport,
-    Taken, Throttled,
+    RoundVolume, Throttled,
 };
 
 use super::file::{self, Fleet, Series, run_hook};
@@ -17,7 +17,7 @@ use super::{expected_line, planned_json};
 use crate::advice::with_advice;
 use crate::cli::Backup;
 use crate::commands::backup::{
-    add_tree, conclude, lookups, open, options, repository, taken_now, warn_of_mount,
+    conclude, lookups, open, options, repository, taken_now, warn_of_mount,
 };
 use crate::commands::made_here::MadeHere;
 use crate::commands::volume_args::PathText;
@@ -25,7 +25,7 @@ use crate::commands::{Failure, Session, due, exit_code, forget, temporary_folder
 use crate::{output, snapshot_name};
 
 /// A volume's name and the open volume.
-type NamedSource = (String, Box<dyn VolumeSource>);
+type NamedVolume<'v> = (String, RoundVolume<'v>);
 
 /// State that all rounds of a command share.
 pub struct Rounds<'s> {
@@ -68,11 +68,11 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
         }
         fleet.series = due;
     }
-    let trees = fleet.take_trees();
     let mut options = options(session, args, chunking);
     let asked = lookups(session, args, &repository);
     (options.places, options.node_answers) = (asked.places, asked.nodes);
     options.tags.extend(fleet.tags.iter().cloned());
+    options.due_since_ns = since_ns;
     let code = Cell::new(0);
     let rounds = Rounds { session, args, fleet: &fleet, options, repository, made_here, code };
     if let Some(round) = &args.join_round {
@@ -80,9 +80,6 @@ pub fn run(session: &Session<'_>, args: &Backup) -> Result<u8, Failure> {
     }
     if !fleet.series.is_empty() {
         rounds.run_all()?;
-    }
-    for (name, series) in &trees {
-        rounds.run_alone(name, series)?;
     }
     Ok(rounds.code.get())
 }
@@ -114,7 +111,7 @@ fn of_profile(session: &Session<'_>, args: &Backup) -> Result<Fleet, Failure> {
 }
 
 impl Rounds<'_> {
-    /// Backs up the series without file trees.
+    /// Backs up all series, round after round.
     fn run_all(&self) -> Result<(), Failure> {
         let plan = forecast::plan(&self.repository, self.fleet, &self.args.rounds)?;
         // Each volume is scanned, and then stored.
@@ -127,54 +124,6 @@ impl Rounds<'_> {
             stages.iter().for_each(|stage| reporter.end_parts(*stage, left));
         }
         Ok(())
-    }
-
-    /// Backs up a series with a file tree, outside of rounds.
-    fn run_alone(&self, name: &str, series: &Series) -> Result<(), Failure> {
-        let taken = taken_now(self.session);
-        if let Some(command) = &series.before
-            && let Err(error) = run_hook(series.given.as_deref().unwrap_or(name), "before", command)
-        {
-            self.failed(name, &error);
-            return Ok(());
-        }
-        let result = self.back_up_alone(name, series, taken);
-        self.after(name, series);
-        self.session.reporter.finish();
-        match result {
-            Ok(report) => {
-                self.note_code(conclude(self.session, self.args, &report));
-                self.made_here.note(self.repository.series_id(name), name, series);
-                if self.args.forget {
-                    self.forget(name)?;
-                }
-            }
-            Err(error) => self.failed(name, &error),
-        }
-        Ok(())
-    }
-
-    fn back_up_alone(
-        &self,
-        name: &str,
-        series: &Series,
-        taken: Taken,
-    ) -> Result<BackupReport, Error> {
-        let tree_options = trees::options(series.tree.as_ref().unwrap_or(&self.args.tree));
-        let tree_options = tree_options.map_err(|failure| Error::invalid(failure.to_string()))?;
-        let options = BackupOptions { taken, ..self.options.clone() };
-        let mut backup = self.repository.backup(name, options)?;
-        for (volume, PathText(path)) in &series.volumes {
-            if trees::is_tree(path) {
-                add_tree(self.session, &mut backup, (volume, path), &tree_options)?;
-            } else {
-                warn_of_mount(self.session, path);
-                let source = open(path, self.args)?;
-                let source = Throttled::new(source).reads(self.session.read_limit());
-                backup.add_volume(volume, &source, None)?;
-            }
-        }
-        backup.finish()
     }
 
     fn run(&self, plan: &Plan, number: usize) -> Result<(), Failure> {
@@ -225,8 +174,7 @@ impl Rounds<'_> {
         if let Some(command) = &series.before {
             run_hook(series.given.as_deref().unwrap_or(name), "before", command)?;
         }
-        let volumes =
-            self.open_volumes(&series.volumes).inspect_err(|_| self.after(name, series))?;
+        let volumes = self.open_volumes(series).inspect_err(|_| self.after(name, series))?;
         Ok(RoundMember {
             series: name.to_owned(),
             volumes,
@@ -235,17 +183,26 @@ impl Rounds<'_> {
         })
     }
 
-    fn open_volumes(
-        &self,
-        volumes: &BTreeMap<String, PathText>,
-    ) -> Result<Vec<NamedSource>, Error> {
+    fn open_volumes<'v>(&self, series: &Series) -> Result<Vec<NamedVolume<'v>>, Error> {
         let limit = self.session.read_limit();
+        let paths = series.volumes.values().map(|PathText(path)| path.as_path());
+        let roots: Vec<_> = paths.filter(|path| trees::is_tree(path)).collect();
+        let tree = series.tree.as_ref().unwrap_or(&self.args.tree);
+        let tree_options = tree.options(&roots, self.args.dry_run);
+        let tree_options = tree_options.map_err(|failure| Error::invalid(failure.to_string()))?;
         let open = |(name, PathText(path)): (&String, &PathText)| {
-            warn_of_mount(self.session, path);
-            let source = Throttled::new(open(path, self.args)?).reads(limit.clone());
-            Ok((name.clone(), Box::new(source) as Box<dyn VolumeSource>))
+            let volume = if trees::is_tree(path) {
+                let tree: Box<dyn TreeOrigin> = Box::new(LocalTree::new(path, &tree_options.rules));
+                let tree = Throttled::new(tree).reads(limit.clone());
+                RoundVolume::Tree(Box::new(tree), tree_options.clone())
+            } else {
+                warn_of_mount(self.session, path);
+                let disk = Throttled::new(open(path, self.args)?).reads(limit.clone());
+                RoundVolume::Disk(Box::new(disk))
+            };
+            Ok((name.clone(), volume))
         };
-        volumes.iter().map(open).collect()
+        series.volumes.iter().map(open).collect()
     }
 
     /// Runs the command for volumes that are no longer needed.
@@ -286,6 +243,9 @@ impl Rounds<'_> {
 
     /// Says that a series was not backed up.
     pub(super) fn failed(&self, series: &str, error: &Error) {
+        if due::is_done_meanwhile(self.session, (&self.repository, self.args), series, error) {
+            return;
+        }
         let code = exit_code(error);
         let message = format!("series '{series}' was not backed up: {error}");
         let message = with_advice(&message, error.advice());

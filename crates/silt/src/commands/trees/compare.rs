@@ -13,8 +13,8 @@ use crate::output;
 pub fn compare(
     session: &Session<'_>,
     repository: &Repository,
-    old: (FoundVolume<'_>, &str),
-    new: (FoundVolume<'_>, &str),
+    old: (FoundVolume<'_>, &[u8]),
+    new: (FoundVolume<'_>, &[u8]),
 ) -> Result<u8, Failure> {
     let name = &new.0.volume().name;
     let mut sink = |change: &TreeChange| {
@@ -25,7 +25,6 @@ pub fn compare(
         }
         Ok(())
     };
-    let (old, new) = ((old.0, old.1.as_bytes()), (new.0, new.1.as_bytes()));
     let memory = session.global.memory << 20;
     let diff = repository.diff_trees(old, new, memory, &mut sink)?;
     if session.global.json {
@@ -88,7 +87,6 @@ fn print_json(volume: &str, change: &TreeChange) {
         ChangeKind::Type => "type",
         ChangeKind::Moved => "moved",
     };
-    let path = |path: &[u8]| format!("/{}", String::from_utf8_lossy(path));
     let side = |metadata: &Option<Box<Metadata>>| {
         metadata.as_deref().map(|metadata| {
             json!({
@@ -100,17 +98,16 @@ fn print_json(volume: &str, change: &TreeChange) {
     };
     let mut value = json!({
         "volume": volume,
-        "path": path(&change.path),
         "change": kind,
         "old": side(&change.old),
         "new": side(&change.new),
         "attributes": change.attributes,
     });
-    if let Some(old) = &change.old_path {
-        value["old_path"] = path(old).into();
-    }
-    if let Some(hex) = listing::hex(&change.path) {
-        value["path_hex"] = hex.into();
+    for (key, path) in [("path", Some(&change.path)), ("old_path", change.old_path.as_ref())] {
+        if let Some(path) = path {
+            listing::set_bytes(&mut value, key, path);
+            value[key] = format!("/{}", String::from_utf8_lossy(path)).into();
+        }
     }
     output::message("change", value);
 }

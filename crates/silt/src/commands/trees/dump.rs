@@ -12,7 +12,7 @@ use super::restore::{failed, failures_json};
 use super::tree;
 use crate::cli::{Archive, Dump};
 use crate::commands::restore::warn_of_future;
-use crate::commands::{Failure, Session, Traffic};
+use crate::commands::{Failure, Session, Traffic, listing};
 use crate::{output, snapshot_name};
 
 /// Bytes that are written at a time.
@@ -42,7 +42,7 @@ pub fn dump(session: &Session<'_>, args: &Dump) -> Result<u8, Failure> {
     };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     let memory = session.global.memory << 20;
-    let dumped = repository.dump_tree(of, path.as_bytes(), format, memory, &mut out);
+    let dumped = repository.dump_tree(of, &path, format, memory, &mut out);
     let flushed = out.flush().map_err(|error| Error::io("write the archive", error));
     drop(out);
     if let (Some(name), true) = (&args.output, dumped.is_err() || flushed.is_err()) {
@@ -56,10 +56,9 @@ pub fn dump(session: &Session<'_>, args: &Dump) -> Result<u8, Failure> {
     }
     session.reporter.finish();
     if session.global.json {
-        let value = json!({
+        let mut value = json!({
             "snapshot": found.snapshot.id.to_string(),
             "volume": of.volume().name,
-            "path": path,
             "target": args.output.as_ref().map_or("-".into(), |name| name.to_string_lossy()),
             "entries": report.entries,
             "bytes": report.bytes,
@@ -68,6 +67,7 @@ pub fn dump(session: &Session<'_>, args: &Dump) -> Result<u8, Failure> {
             "failed": report.failures.count,
             "failures": failures_json(&report.failures.first),
         });
+        listing::set_bytes(&mut value, "path", &path);
         output::message_beside("summary", value, file.is_none());
     }
     for (count, what) in [

@@ -1,5 +1,8 @@
 //! `silt find` and `silt versions`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use serde_json::{Value, json};
 use silt_format::tree::{Entry, EntryKind, Timestamp};
 use silt_format::{Error, ErrorKind, Head, SnapshotEntry, VolumeKind};
@@ -19,13 +22,14 @@ use crate::{output, snapshot_name};
 struct SeriesPlace {
     head: Head,
     volume: Option<String>,
-    path: String,
+    path: Vec<u8>,
 }
 
 /// The series that `SERIES`, `SERIES:/PATH` or `SERIES:VOLUME/PATH` names; `None` if it is the name
 /// of a snapshot.
-fn series_place(repository: &Repository, text: &str) -> Result<Option<SeriesPlace>, Failure> {
-    let (before, path) = text.split_at(text.find('/').unwrap_or(text.len()));
+fn series_place(repository: &Repository, text: &OsStr) -> Result<Option<SeriesPlace>, Failure> {
+    let (before, path) = snapshot_name::split_path(text)?;
+    let path = path.unwrap_or_default();
     let (name, volume) = before.split_once(':').unwrap_or((before, ""));
     if name.contains('@') || name == "latest" {
         return Ok(None);
@@ -34,7 +38,7 @@ fn series_place(repository: &Repository, text: &str) -> Result<Option<SeriesPlac
     match repository.heads(&[name.to_owned()]) {
         Ok(heads) => {
             let volume = (!volume.is_empty()).then(|| volume.to_owned());
-            let place = |head| SeriesPlace { head, volume, path: path.to_owned() };
+            let place = |head| SeriesPlace { head, volume, path: path.to_vec() };
             Ok(heads.into_iter().next().map(place))
         }
         Err(error) if error.kind() == ErrorKind::NotFound && is_snapshot => Ok(None),
@@ -48,9 +52,10 @@ fn query(session: &Session<'_>, args: &Find) -> Result<FileQuery, Failure> {
     for (globs, ignores_case) in [(&args.name, false), (&args.iname, true)] {
         for glob in globs {
             // A comment or a negation in .gitignore, but a name here.
-            let is_special = glob.starts_with(['#', '!']);
-            let glob = if is_special { format!("\\{glob}") } else { glob.clone() };
-            query.names.include(&glob, ignores_case).map_err(usage)?;
+            let glob = glob.as_bytes();
+            let escape: &[u8] =
+                if glob.starts_with(b"#") || glob.starts_with(b"!") { b"\\" } else { b"" };
+            query.names.include([escape, glob].concat(), ignores_case).map_err(usage)?;
         }
     }
     for letter in &args.types {
@@ -127,7 +132,7 @@ pub fn find(session: &Session<'_>, args: &Find) -> Result<u8, Failure> {
     }
     finder.rows.print();
     if !finder.searched {
-        let message = format!("no file tree has '{}'", args.place);
+        let message = format!("no file tree has '{}'", args.place.display());
         return Err(Error::new(ErrorKind::NotFound, message).into());
     }
     Ok(if finder.failed > 0 { 5 } else { 0 })
@@ -172,7 +177,7 @@ impl Finder<'_> {
         found: &'f Found,
         before: Option<&'f Found>,
         volume: Option<&str>,
-        path: &str,
+        path: &[u8],
     ) -> Result<(), Failure> {
         let trees: Vec<_> = found.volumes().filter(is_tree_volume).collect();
         let names_volume = trees.len() > 1;
@@ -189,8 +194,11 @@ impl Finder<'_> {
                 continue;
             }
             let old = before.and_then(|before| of_name(before, name));
-            let prefix = format!("{}/{}", if names_volume { name } else { "" }, path);
-            let prefix = prefix.trim_end_matches('/').replace("//", "/") + "/";
+            let mut prefix = if names_volume { name.as_bytes().to_vec() } else { Vec::new() };
+            for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
+                prefix.extend([b"/", part].concat());
+            }
+            prefix.push(b'/');
             self.tree(of, old, path, &prefix)?;
         }
         Ok(())
@@ -200,19 +208,18 @@ impl Finder<'_> {
         &mut self,
         of: FoundVolume<'_>,
         old: Option<FoundVolume<'_>>,
-        path: &str,
-        prefix: &str,
+        path: &[u8],
+        prefix: &[u8],
     ) -> Result<(), Failure> {
         let memory = self.session.global.memory << 20;
         let (repository, query) = (self.repository, self.query.clone());
         let mut sink = |below: &[u8], entry: &Entry| {
-            self.show(of, &[prefix.as_bytes(), below].concat(), entry);
+            self.show(of, &[prefix, below].concat(), entry);
             Ok(())
         };
-        let bytes = path.as_bytes();
         let failures = match old {
-            Some(old) => repository.find_new_files(old, of, bytes, &query, memory, &mut sink)?,
-            None => repository.find_files(of, bytes, &query, memory, &mut sink)?,
+            Some(old) => repository.find_new_files(old, of, path, &query, memory, &mut sink)?,
+            None => repository.find_files(of, path, &query, memory, &mut sink)?,
         };
         if let Some(failures) = failures {
             self.searched = true;
@@ -256,10 +263,11 @@ pub fn versions(session: &Session<'_>, args: &Versions) -> Result<u8, Failure> {
     let repository = session.open(Traffic::Restore, false)?;
     let place = series_place(&repository, &args.place)?.filter(|place| !place.path.is_empty());
     let Some(place) = place else {
-        let message = format!("'{}' is not a path in a series; use SERIES:/PATH", args.place);
+        let shown = args.place.display();
+        let message = format!("'{shown}' is not a path in a series; use SERIES:/PATH");
         return Err(Failure::Usage(message));
     };
-    let at = TreePath { volume: place.volume.as_deref(), path: place.path.as_bytes() };
+    let at = TreePath { volume: place.volume.as_deref(), path: &place.path };
     let by = if args.attributes { VersionsBy::Attributes } else { VersionsBy::Content };
     let mut rows = Vec::new();
     let mut count = 0;
@@ -281,7 +289,8 @@ pub fn versions(session: &Session<'_>, args: &Versions) -> Result<u8, Failure> {
     let code = failed(&failures.first, failures.count, "NOT read");
     if count == 0 && code == 0 {
         let series = place.head.shown();
-        let message = format!("no snapshot of series '{series}' has '{}'", place.path);
+        let path = String::from_utf8_lossy(&place.path);
+        let message = format!("no snapshot of series '{series}' has '{path}'");
         return Err(Error::new(ErrorKind::NotFound, message).into());
     }
     Ok(code)

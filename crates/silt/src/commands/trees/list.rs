@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
-use silt_format::tree::{Entry, EntryKind, OwnerName, State, Timestamp, Tree};
+use silt_format::tree::{Entry, EntryKind, Metadata, OwnerName, State, Timestamp, Tree};
 use silt_format::{Error, ErrorKind};
+use silt_tree::{ACCESS_ACL, AclOwner, DEFAULT_ACL, acl_text};
 use siltstone::TreeVolume;
 
 use super::tree;
@@ -25,7 +26,7 @@ pub fn ls(session: &Session<'_>, args: &Ls) -> Result<u8, Failure> {
     let of = tree(&found, named.volume.as_deref())?;
     let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
     let path = named.path.unwrap_or_default();
-    let entry = volume.find(path.as_bytes())?;
+    let entry = volume.find(&path)?;
     let mut lister = Lister { session, args, volume: &volume, rows: Rows::new() };
     if entry.metadata.kind == EntryKind::Directory {
         lister.directory(&entry)?;
@@ -84,7 +85,20 @@ pub fn listed<'e>(tree: &Tree, path: &'e [u8], entry: &'e Entry) -> Listed<'e> {
         modified_ns: nanoseconds(metadata.modified),
         accessed_ns: None,
         target: (metadata.kind == EntryKind::Symlink).then_some(&metadata.target),
+        xattrs: &metadata.xattrs,
+        acl: acl(tree, metadata, ACCESS_ACL),
+        default_acl: acl(tree, metadata, DEFAULT_ACL),
     }
+}
+
+/// An ACL of an entry, with the names of users and groups where they are known.
+fn acl(tree: &Tree, metadata: &Metadata, xattr: &[u8]) -> Option<Vec<String>> {
+    let shown = |of| match of {
+        AclOwner::User(id) => name(&tree.users, id).unwrap_or_else(|| id.to_string()),
+        AclOwner::Group(id) => name(&tree.groups, id).unwrap_or_else(|| id.to_string()),
+    };
+    let found = metadata.xattrs.iter().find(|it| it.name == xattr)?;
+    acl_text(&found.value, &shown)
 }
 
 struct Lister<'a> {
@@ -119,6 +133,10 @@ impl Lister<'_> {
             let mut value = listed.json();
             value["state"] = state(entry.state).into();
             output::message("file", value);
+        } else if self.args.acl {
+            if entry.metadata.kind != EntryKind::Symlink {
+                listed.acl_lines().iter().chain([&String::new()]).for_each(|it| output::line(it));
+            }
         } else if self.args.long {
             self.rows.add(listed.row());
         } else {
@@ -155,17 +173,19 @@ pub fn cat(session: &Session<'_>, args: &Cat) -> Result<u8, Failure> {
     for text in &args.files {
         let named = snapshot_name::parse_with_path(text)?;
         let Some(path) = named.path else {
-            let message = format!("'{text}' does not name a file; use SNAPSHOT:/PATH");
+            let shown = text.display();
+            let message = format!("'{shown}' does not name a file; use SNAPSHOT:/PATH");
             return Err(Failure::Usage(message));
         };
         let found = repository.find(&named.selector)?;
         warn_of_future(session, &found);
         let of = tree(&found, named.volume.as_deref())?;
         let volume = TreeVolume::open(&repository, of, session.global.memory << 20)?;
-        let entry = volume.find(path.as_bytes())?;
+        let entry = volume.find(&path)?;
         if entry.metadata.kind != EntryKind::File {
             let kind = listing::kind_name(entry.metadata.kind);
-            let message = format!("'{path}' is a {kind}, not a regular file");
+            let shown = String::from_utf8_lossy(&path);
+            let message = format!("'{shown}' is a {kind}, not a regular file");
             return Err(Error::new(ErrorKind::Invalid, message).into());
         }
         copy(&volume, &entry)?;

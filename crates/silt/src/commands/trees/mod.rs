@@ -9,10 +9,9 @@ mod restore;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use silt_format::tree::{FileKind, KindCounts};
+use silt_format::tree::{FileKind, KindCounts, Tree, TreeCounts};
 use silt_format::{Error, ErrorKind, Volume, VolumeKind};
-use silt_tree::{Marker, Rules, Trust};
-use siltstone::{Found, FoundVolume, TreeOptions};
+use siltstone::{Found, FoundVolume};
 
 pub use compare::compare;
 pub use dump::dump;
@@ -21,41 +20,12 @@ pub use list::{cat, ls};
 pub use restore::{failures_json, restore};
 
 use super::Failure;
-use crate::cli::TreeArgs;
-use crate::{output, snapshot_name};
+use crate::output;
 
-/// How trees are backed up, as the command line says.
-pub fn options(args: &TreeArgs) -> Result<TreeOptions, Failure> {
-    let mut rules = Rules::default();
-    let usage = |error: Error| Failure::Usage(error.to_string());
-    for pattern in &args.exclude {
-        rules.exclude(pattern, false).map_err(usage)?;
-    }
-    for pattern in &args.iexclude {
-        rules.exclude(pattern, true).map_err(usage)?;
-    }
-    for path in &args.exclude_file {
-        let shown = path.display();
-        let text = std::fs::read(path)
-            .map_err(|error| Error::io(format!("read the patterns of {shown}"), error))?;
-        let named = |error: Error| Failure::Usage(format!("{shown}: {error}"));
-        rules.exclude_lines(&text, false).map_err(named)?;
-    }
-    for text in &args.exclude_if_present {
-        rules.markers.push(Marker::parse(text).map_err(usage)?);
-    }
-    rules.caches = args.exclude_caches;
-    let largest = args.exclude_larger_than.as_deref();
-    rules.larger_than = largest.map(snapshot_name::parse_bytes).transpose()?;
-    rules.nodump = args.exclude_nodump;
-    rules.one_file_system = args.one_file_system;
-    let trust = Trust { ignore_inode: args.ignore_inode, ignore_changed: args.ignore_ctime };
-    Ok(TreeOptions { rules, trust, reread: args.reread })
-}
-
-/// Prints how much a tree has of each kind of files.
+/// Prints the counts of a tree, and how much it has of each kind of files.
 pub fn print_kinds(volume: &Volume) {
     let Some(tree) = volume.tree() else { return };
+    output::line(&format!("  {}", counts_text(tree)));
     let all: u64 = tree.kinds.iter().map(|kind| kind.bytes).sum();
     let mut kinds: Vec<_> = FileKind::ALL.iter().zip(tree.kinds).collect();
     kinds.retain(|(_, counts)| counts.files > 0);
@@ -72,7 +42,41 @@ pub fn print_kinds(volume: &Volume) {
     output::table(&["  KIND", "FILES", "BYTES", "SHARE"], &rows, &[1, 2, 3]);
 }
 
-/// The same as JSON, by the names of the kinds.
+/// How many entries a tree has, and what happened to others.
+pub fn counts_text(tree: &Tree) -> String {
+    let (counts, below) = (tree.counts, tree.root.subtree.as_ref());
+    let mut text = format!(
+        "{}, {}, {}, {}; {} left out",
+        output::count(counts.files, "file"),
+        output::count(counts.directories, "directory"),
+        output::count(counts.others, "other"),
+        output::bytes(below.map_or(0, |below| below.bytes_below)),
+        counts.excluded
+    );
+    for (count, what) in [
+        (counts.changed, "changed while read"),
+        (counts.vanished, "vanished before read"),
+        (counts.unreadable, "unreadable"),
+    ] {
+        if count > 0 {
+            text = format!("{text}, {count} {what}");
+        }
+    }
+    text
+}
+
+/// The same as JSON.
+pub fn counts_json(volume: &Volume) -> Value {
+    let Some(tree) = volume.tree() else { return Value::Null };
+    let TreeCounts { files, directories, others, unreadable, changed, excluded, vanished } =
+        tree.counts;
+    json!({
+        "files": files, "directories": directories, "others": others, "unreadable": unreadable,
+        "changed": changed, "left_out": excluded, "vanished": vanished,
+    })
+}
+
+/// The kinds of a tree's files as JSON, by their names.
 pub fn kinds_json(volume: &Volume) -> Value {
     let Some(tree) = volume.tree() else { return Value::Null };
     let pairs = FileKind::ALL.iter().zip(tree.kinds).map(|(kind, counts)| {

@@ -1,5 +1,6 @@
 //! `silt restore` of file trees.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use silt_tree::{Existing, MakeOptions, Missing, OwnerChoice, OwnerMap, XattrChoi
 use siltstone::{FoundVolume, PathRules, Repository, TreeRestoreOptions, TreeRestoreReport};
 
 use crate::cli::{Owners, Restore, TreeRestoreArgs, Xattrs};
-use crate::commands::{Failure, Session, short};
+use crate::commands::{Failure, Session, listing, short};
 use crate::output;
 
 /// Failures that are printed one by one.
@@ -20,7 +21,7 @@ pub fn restore(
     args: &Restore,
     repository: &Repository,
     of: FoundVolume<'_>,
-    path: &str,
+    path: &[u8],
     target: &Path,
 ) -> Result<u8, Failure> {
     for (name, given) in [
@@ -43,7 +44,7 @@ pub fn restore(
         jobs: session.global.jobs,
         memory_bytes: session.global.memory << 20,
     };
-    let report = repository.restore_tree(of, path.as_bytes(), target, &options);
+    let report = repository.restore_tree(of, path, target, &options);
     let report = report.map_err(|error| match error.kind() {
         // What exists was kept: a refusal, not a failure.
         ErrorKind::AlreadyExists => error.with_kind(ErrorKind::Denied),
@@ -53,10 +54,9 @@ pub fn restore(
     let found = of.found();
     let (made, shown) = (&report.made, target.display());
     if session.global.json {
-        let value = json!({
+        let mut value = json!({
             "snapshot": found.snapshot.id.to_string(),
             "volume": of.volume().name,
-            "path": path,
             "target": target.to_string_lossy(),
             "entries": made.made,
             "bytes": report.bytes,
@@ -69,6 +69,7 @@ pub fn restore(
             "flags_not_set": made.missing.flags,
             "devices_not_made": made.missing.devices,
         });
+        listing::set_bytes(&mut value, "path", path);
         output::message("summary", value);
     } else {
         output::done(&format!(
@@ -131,8 +132,9 @@ fn is_damage(kind: ErrorKind) -> bool {
 /// Entries that failed as JSON.
 pub fn failures_json(failures: &[silt_tree::Failure]) -> Value {
     let failures = failures.iter().map(|failure| {
-        let path = String::from_utf8_lossy(&failure.path);
-        json!({"path": path, "error": failure.error.to_string()})
+        let mut value = json!({"error": failure.error.to_string()});
+        listing::set_bytes(&mut value, "path", &failure.path);
+        value
     });
     failures.collect()
 }
@@ -177,10 +179,10 @@ fn path_rules(args: &TreeRestoreArgs) -> Result<PathRules, Failure> {
     let usage = |error: Error| Failure::Usage(error.to_string());
     let mut rules = PathRules::default();
     for pattern in &args.include {
-        rules.include(pattern, false).map_err(usage)?;
+        rules.include(pattern.as_bytes(), false).map_err(usage)?;
     }
     for pattern in &args.exclude {
-        rules.exclude(pattern, false).map_err(usage)?;
+        rules.exclude(pattern.as_bytes(), false).map_err(usage)?;
     }
     Ok(rules)
 }
@@ -189,18 +191,17 @@ fn announce(
     session: &Session<'_>,
     repository: &Repository,
     of: FoundVolume<'_>,
-    path: &str,
+    path: &[u8],
     target: &Path,
     rules: &PathRules,
 ) -> Result<u8, Failure> {
     let memory_bytes = session.global.memory << 20;
-    let plan = repository.plan_tree_restore(of, path.as_bytes(), rules, memory_bytes)?;
+    let plan = repository.plan_tree_restore(of, path, rules, memory_bytes)?;
     if session.global.json {
-        let value = json!({
+        let mut value = json!({
             "dry_run": true,
             "snapshot": of.found().snapshot.id.to_string(),
             "volume": of.volume().name,
-            "path": path,
             "target": target.to_string_lossy(),
             "entries": plan.entries(),
             "files": plan.files,
@@ -209,6 +210,7 @@ fn announce(
             "failed": plan.failures.count,
             "failures": failures_json(&plan.failures.first),
         });
+        listing::set_bytes(&mut value, "path", path);
         output::message("summary", value);
     } else {
         output::line(&format!(

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use silt_source::nbd::Uri;
-
-use super::Failure;
+use silt_terminal::failure::Failure;
 
 /// The name of a volume that has neither a name nor a file name.
 const STANDARD_INPUT: &str = "stdin";
@@ -108,6 +107,23 @@ fn split_name(text: &OsStr) -> Option<(&str, &OsStr)> {
 /// A path in a text file: a string, or `{ "bytes": [47, 255] }` if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathText(pub PathBuf);
+
+/// A pattern for paths, in a text file in the same form, or on the command line.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct PatternText(PathText);
+
+impl From<OsString> for PatternText {
+    fn from(pattern: OsString) -> Self {
+        Self(PathText(pattern.into()))
+    }
+}
+
+impl AsRef<[u8]> for PatternText {
+    fn as_ref(&self) -> &[u8] {
+        self.0.0.as_os_str().as_bytes()
+    }
+}
 
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]

@@ -1,28 +1,49 @@
 //! Files as `ls -l` shows them, of disks and of file trees.
 
 use serde_json::{Value, json};
-use silt_format::tree::EntryKind;
+use silt_format::tree::{EntryKind, Xattr};
+use silt_tree::mode_acl_text;
 
 use crate::output;
 
 /// A file to show.
 pub struct Listed<'a> {
+    /// The name, or the path that is shown in its place.
     pub name: &'a [u8],
+    /// Its type.
     pub kind: EntryKind,
+    /// The twelve bits of the mode.
     pub mode: u16,
+    /// The inode number.
     pub inode: u64,
+    /// The number of names that it has.
     pub links: u32,
+    /// The number of its owner.
     pub uid: u32,
+    /// The number of its group.
     pub gid: u32,
-    /// The names of owner and group, where they are known.
+    /// The name of its owner, where it is known.
     pub user: Option<String>,
+    /// The name of its group, where it is known.
     pub group: Option<String>,
+    /// The size of a file.
     pub bytes: u64,
+    /// When its content was changed, in nanoseconds since 1970.
     pub modified_ns: i64,
+    /// When it was read, where that is known.
     pub accessed_ns: Option<i64>,
-    /// Of a symbolic link.
+    /// Where a symbolic link leads.
     pub target: Option<&'a [u8]>,
+    /// Extended attributes, with those that hold ACLs.
+    pub xattrs: &'a [Xattr],
+    /// The ACL as lines of `getfacl`.
+    pub acl: Option<Vec<String>>,
+    /// The ACL for new entries of a directory.
+    pub default_acl: Option<Vec<String>>,
 }
+
+/// How the names of the extended attributes begin that hold ACLs.
+const ACLS: &[u8] = b"system.posix_acl_";
 
 /// The headings of [`Listed::row`].
 pub const HEADER: [&str; 7] = ["MODE", "LINKS", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"];
@@ -30,6 +51,7 @@ pub const HEADER: [&str; 7] = ["MODE", "LINKS", "OWNER", "GROUP", "SIZE", "MODIF
 pub const RIGHT: [usize; 2] = [1, 4];
 
 impl Listed<'_> {
+    /// The cells of a row, under [`HEADER`].
     pub fn row(&self) -> Vec<String> {
         let mut shown = String::from_utf8_lossy(self.name).into_owned();
         if let Some(target) = self.target {
@@ -47,9 +69,9 @@ impl Listed<'_> {
         ]
     }
 
+    /// The fields of a JSON message.
     pub fn json(&self) -> Value {
         let mut value = json!({
-            "name": String::from_utf8_lossy(self.name),
             "type": kind_name(self.kind),
             "mode": format!("{:04o}", self.mode),
             "inode": self.inode,
@@ -62,11 +84,18 @@ impl Listed<'_> {
         if let Some(accessed) = self.accessed_ns {
             value["accessed"] = output::rfc3339(accessed).into();
         }
-        if let Some(digits) = hex(self.name) {
-            value["name_hex"] = digits.into();
-        }
+        set_bytes(&mut value, "name", self.name);
         if let Some(target) = self.target {
-            value["target"] = String::from_utf8_lossy(target).into();
+            set_bytes(&mut value, "target", target);
+        }
+        if !self.xattrs.is_empty() {
+            let names = self.xattrs.iter().map(|xattr| String::from_utf8_lossy(&xattr.name));
+            value["xattrs"] = names.collect();
+        }
+        for (key, acl) in [("acl", &self.acl), ("default_acl", &self.default_acl)] {
+            if let Some(lines) = acl {
+                value[key] = json!(lines);
+            }
         }
         for (key, name) in [("user", &self.user), ("group", &self.group)] {
             if let Some(name) = name {
@@ -74,6 +103,25 @@ impl Listed<'_> {
             }
         }
         value
+    }
+
+    /// Owner, group and ACL as `getfacl` prints them, so that `setfacl --restore` reads them.
+    pub fn acl_lines(&self) -> Vec<String> {
+        let owner = |name: &Option<String>, id: u32| name.clone().unwrap_or_else(|| id.to_string());
+        let mut lines = vec![
+            format!("# file: {}", String::from_utf8_lossy(self.name)),
+            format!("# owner: {}", owner(&self.user, self.uid)),
+            format!("# group: {}", owner(&self.group, self.gid)),
+        ];
+        if self.mode & 0o7000 != 0 {
+            let flag = |bit, letter| if self.mode & bit == 0 { '-' } else { letter };
+            let flags = [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')];
+            lines.push(format!("# flags: {}", flags.iter().collect::<String>()));
+        }
+        lines.extend(self.acl.clone().unwrap_or_else(|| mode_acl_text(self.mode)));
+        let default = self.default_acl.iter().flatten();
+        lines.extend(default.map(|line| format!("default:{line}")));
+        lines
     }
 
     fn mode_text(&self) -> String {
@@ -100,7 +148,18 @@ impl Listed<'_> {
                 (false, false) => '-',
             });
         }
+        if self.xattrs.iter().any(|xattr| xattr.name.starts_with(ACLS)) {
+            text.push('+');
+        }
         text
+    }
+}
+
+/// Sets a field to a name, and a field of its bytes in hexadecimal digits if it is not UTF-8.
+pub fn set_bytes(value: &mut Value, key: &str, name: &[u8]) {
+    value[key] = String::from_utf8_lossy(name).into();
+    if let Some(digits) = hex(name) {
+        value[format!("{key}_hex")] = digits.into();
     }
 }
 
