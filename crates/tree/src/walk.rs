@@ -243,8 +243,8 @@ impl Walk {
         Ok(OpenFile::new(file))
     }
 
-    /// Returns when the file of the last step was created, if the file system tells. It tells a file
-    /// from an earlier one that had the same inode number.
+    /// Returns when the file of the last step was created, if the file system says so. It tells a
+    /// file from an earlier one of the same inode number.
     pub fn born(&self) -> Option<Timestamp> {
         self.born
     }
