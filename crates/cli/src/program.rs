@@ -470,8 +470,7 @@ pub struct Backup {
     /// How to cut this snapshot's volumes into chunks: fixed:BYTES or fastcdc:MIN/AVG/MAX.
     #[arg(long, value_name = "HOW")]
     pub chunking: Option<String>,
-    /// How much to compress what this backup stores: fastest, fast, default, better, best, or a
-    /// zstd level from -7 to 19. By default as the profile or the repository says.
+    /// How much to compress: fastest, fast, default, better, best, or a zstd level from -7 to 19.
     #[arg(long, allow_negative_numbers = true, value_name = "LEVEL",
         value_parser = compression::level)]
     pub compression: Option<i32>,
