@@ -220,7 +220,10 @@ impl Scanner {
     ) -> Result<Option<SegmentDraft>> {
         let RecordedSegment { index, digest, chunks } = recorded;
         let chunks = self.recalled(chunks)?;
-        let read = |start: usize, part: &mut [u8]| matches!(source.read_at(offset + to_u64(start), part), Ok(read) if read == part.len());
+        let read = |start: usize, part: &mut [u8]| {
+            let read = source.read_at(offset + to_u64(start), part);
+            read.is_ok_and(|read| read == part.len())
+        };
         let bytes = chunks.last().map_or(0, |last| last.range.end);
         if data.len() != bytes || !self.read_recalled(&chunks, data, &read, buffers) {
             return Ok(None);

@@ -348,6 +348,7 @@ impl<'a> TreeFeed<'a> {
 
     /// Returns whether the file of the last step came before under another name. File systems give
     /// the inode numbers of removed files again, so it must have been created at the same time.
+    /// Where that is not known, the number alone decides.
     fn is_link(&self, metadata: &Metadata) -> bool {
         let linked = self.links.get(&number(metadata));
         linked.is_some_and(|linked| linked.born == self.walk.born())
