@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sends a day's change of a disk over a link of 2 Mb/s, restores it at the other site, and compares the bytes that
-# a full copy, rsync and silt send.
+# a full copy, rsync and silt send, with deltas and without. Then stores similar chunks as deltas at the other site.
 # usage: scripts/demo-replicate.sh [--silt FILE] [--rate RATE]     as root: two network namespaces; else a pipe
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,7 +20,7 @@ fi
 work=$PWD/.demo
 mkdir -p "$work"
 [ -f "$work/db.day1.raw" ] || scripts/demo-disks.sh "$work"
-rm -rf "$work/here" "$work/there" "$work/copied.raw"
+rm -rf "$work/here" "$work/there" "$work/plain" "$work/copied.raw"
 export SILT_REPOSITORY=$work/here SILT_PASSWORD=demo SILT_TO_PASSWORD=elsewhere
 PATH=$PATH:/sbin:/usr/sbin
 
@@ -32,6 +32,7 @@ run init
 run backup web "disk=$work/web.day0.raw"
 say "the first copy travels on a disk"
 run replicate --to "$work/there" --init
+"$silt" --quiet replicate --to "$work/plain" --init
 run backup web "disk=$work/web.day1.raw"
 
 here=silt-here-$$ other=silt-there-$$
@@ -84,6 +85,18 @@ else
   silt_seconds=$(($(date +%s) - began)) rsync_seconds=-
 fi
 
+say "the same without deltas, through a pipe to a second replica"
+to="exec:SILT_PASSWORD=elsewhere '$silt' serve replica -r '$work/plain'"
+plain_bytes=$("$silt" replicate --delta off --to "$to" --json |
+  jq 'select(.message_type == "replication") | .sent_bytes + .received_bytes')
+
+say "silt optimize, at the other site"
+stored() { du --bytes --summarize "$work/there" | cut -f1; }
+before=$(stored) began=$(date +%s)
+there "$silt" optimize
+# What was rewritten goes after a reclaim.
+there "$silt" --quiet reclaim
+after=$(stored) optimize_seconds=$(($(date +%s) - began))
 say "the disk is restored at the other site, and compared"
 there "$silt" restore web@latest "$work/copied.raw" --force
 cmp "$work/web.day1.raw" "$work/copied.raw"
@@ -92,4 +105,8 @@ mib() { [ "$1" = - ] && echo - || awk "BEGIN { printf \"%.1f\", $1 / 1048576 }";
 printf '\n%-34s%12s%10s\n' "sent for a day's change of web" "MiB" "seconds"
 printf '%-34s%12s%10s\n' "full copy, without holes" "$(mib "$full")" "" \
   "rsync --inplace -z" "$(mib "$rsync_bytes")" "$rsync_seconds" \
+  "silt replicate --delta off" "$(mib "$plain_bytes")" "" \
   "silt replicate" "$(mib "$silt_bytes")" "$silt_seconds"
+printf '\n%-34s%12s%10s\n' "stored at the other site" "MiB" "seconds"
+printf '%-34s%12s%10s\n' "two days, as received" "$(mib "$before")" "" \
+  "after silt optimize" "$(mib "$after")" "$optimize_seconds"

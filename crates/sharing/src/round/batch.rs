@@ -46,14 +46,15 @@ impl Batch {
         self.place.map(|(place, _)| place)
     }
 
-    /// Reads the chunks from their volume, empties the batch, and returns the unchanged chunks.
-    /// Chunks that changed or cannot be read are not shared.
-    pub(super) fn read(
-        &mut self,
-        volume: &Volume<'_>,
-        fingerprinter: &Fingerprinter,
-    ) -> impl Iterator<Item = (&[u8], Fingerprint)> {
-        let (offset, bytes) = self.place.take().map_or((0, 0), |(place, _)| {
+    /// Forgets its chunks; the buffers stay.
+    pub(super) fn clear(&mut self) {
+        self.place = None;
+        self.chunks.clear();
+    }
+
+    /// Reads the chunks from their volume.
+    pub(super) fn read(&mut self, volume: &Volume<'_>, fingerprinter: &Fingerprinter) {
+        let (offset, bytes) = self.place.map_or((0, 0), |(place, _)| {
             (place.offset, self.chunks.last().map_or(0, |(range, _)| range.end))
         });
         self.data.resize(bytes, 0);
@@ -62,9 +63,14 @@ impl Batch {
         self.ranges.clear();
         self.ranges.extend(self.chunks.iter().map(|(range, _)| range.clone()));
         fingerprinter.fingerprint_many(&self.data, &self.ranges, &mut self.fingerprints);
-        let found = self.chunks.drain(..).zip(&self.fingerprints);
+    }
+
+    /// The chunks that were read and are unchanged. Those that changed or cannot be read are not
+    /// shared.
+    pub(super) fn unchanged(&self) -> impl Iterator<Item = (&[u8], Fingerprint)> {
+        let found = self.chunks.iter().zip(&self.fingerprints);
         found
-            .filter(|((_, wanted), found)| *found == wanted)
-            .map(|((range, wanted), _)| (&self.data[range], wanted))
+            .filter(|((_, wanted), found)| found == &wanted)
+            .map(|((range, wanted), _)| (&self.data[range.clone()], *wanted))
     }
 }

@@ -7,6 +7,7 @@
 //! backed up as usual: it reads only the segments that the scan found changed, and finds the shared
 //! chunks in the index.
 
+mod again;
 mod batch;
 mod cost;
 mod files;
@@ -20,9 +21,9 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use silt_format::number::{to_u16, to_u64};
+use silt_format::number::to_u16;
 use silt_format::{Error, ErrorKind, Record, Result, SeriesId};
-use silt_repository::event::{Activity, Progress, Warning};
+use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::temporary::TemporaryFile;
@@ -33,13 +34,11 @@ pub use cost::{CostModel, RoundLoad, StageSeconds};
 pub use schedule::{Picking, RoundMemory, Schedule, ScheduledVm, rounds_for_memory};
 pub use volume::RoundVolume;
 
-use self::batch::Batch;
 use self::place::NewChunk;
 pub(crate) use self::place::{by_place, region_of};
 use self::sessions::{Awaited, Sessions};
 use self::spool::SpoolWriter;
 use self::volume::{Records, Scan, Volume};
-use crate::copy::Additions;
 use crate::owners::{Census, STORE, sorter};
 use silt_backup::{BackupOptions, BackupReport, BackupSession, ClaimedNames, SurveySession};
 use silt_repository::Repository;
@@ -428,46 +427,6 @@ impl Round<'_, '_> {
         (report.shared_chunks, report.shared_bytes) = (shared_chunks, shared_bytes);
         report.stored_bytes = stored_bytes;
         Ok(())
-    }
-
-    /// Reads what was chosen, in the order of its places, and adds it to the shared store. Returns
-    /// how many chunks and bytes were added; `keep` is called now and then.
-    pub(crate) fn add_chosen(
-        &self,
-        chosen: &Sorted,
-        additions: &mut Additions<'_, '_>,
-        keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<(u64, u64)> {
-        let objects = &self.repository.objects;
-        let store = objects.keys.shared_store_id(DEFAULT_DOMAIN);
-        let key = objects.keys.fingerprint_key(DEFAULT_DOMAIN, store);
-        let fingerprinter = silt_chunking::Fingerprinter::new(key);
-        let (mut batch, mut stream) = (Batch::default(), chosen.stream());
-        let (mut chunks, mut bytes, mut batches) = (0_u64, 0_u64, 0_u64);
-        let mut next = stream.next()?;
-        while let Some(record) = next {
-            while next.as_ref().is_some_and(|record| batch.takes(record)) {
-                next = stream.next()?;
-            }
-            let place = batch.place().unwrap_or(NewChunk::decode(&record.fingerprint.0));
-            let member = &self.members[usize::from(place.member)];
-            let volume = &member.volumes[usize::from(place.volume)];
-            for (chunk, fingerprint) in batch.read(volume, &fingerprinter) {
-                if !additions.add(chunk, fingerprint)? {
-                    return Ok((chunks, bytes));
-                }
-                chunks += 1;
-                bytes += to_u64(chunk.len());
-            }
-            batches += 1;
-            if batches.is_multiple_of(16) && chunks > 0 {
-                keep()?;
-                let total = bytes / chunks * chosen.records();
-                let progress = Progress::bytes(Activity::Share, bytes, Some(total));
-                objects.context.report(progress);
-            }
-        }
-        Ok((chunks, bytes))
     }
 
     /// Stage 4: the backups themselves.
