@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use silt_format::Result;
-use silt_format::tree::{Entry, EntryKind, Metadata, State};
+use silt_format::tree::{Entry, EntryKind, Metadata, State, Timestamp};
 use silt_storage::MemoryStorage;
 use silt_tree::{
     FileSource, FileSystemTraits, Found as Seen, Owners, Rules, Step, TreeSource, Walk,
@@ -41,6 +41,9 @@ impl TreeSource for Slow {
     fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
         let file = TreeSource::open_file(&mut self.walk, found)?;
         Ok(Box::new(SlowFile(file, self.world.clone())))
+    }
+    fn born(&self) -> Option<Timestamp> {
+        self.walk.born()
     }
     fn vanished(&self) -> u64 {
         self.walk.vanished()
@@ -149,6 +152,9 @@ impl TreeSource for Eventful<'_> {
     fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
         TreeSource::open_file(&mut self.walk, found)
     }
+    fn born(&self) -> Option<Timestamp> {
+        self.walk.born()
+    }
     fn vanished(&self) -> u64 {
         self.walk.vanished()
     }
@@ -220,6 +226,9 @@ impl TreeSource for Interrupted {
     fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
         let file = TreeSource::open_file(&mut self.walk, found)?;
         Ok(Box::new(InterruptedFile(file, self.event.clone())))
+    }
+    fn born(&self) -> Option<Timestamp> {
+        self.walk.born()
     }
     fn vanished(&self) -> u64 {
         self.walk.vanished()

@@ -40,6 +40,8 @@ struct Scripted {
     numbers: HashMap<&'static str, u64>,
     /// The number that the entry of the last step really has.
     real: u64,
+    /// Whether it is known when files were created.
+    tells_births: bool,
 }
 
 fn text(name: &[u8]) -> String {
@@ -90,7 +92,7 @@ impl TreeSource for Scripted {
         Ok(Box::new(ScriptedFile(file, text(&found.name), self.events.clone())))
     }
     fn born(&self) -> Option<Timestamp> {
-        self.walk.born()
+        self.walk.born().filter(|_| self.tells_births)
     }
     fn vanished(&self) -> u64 {
         self.walk.vanished()
@@ -128,6 +130,7 @@ struct Stage {
     options: TreeOptions,
     events: Events,
     numbers: HashMap<&'static str, u64>,
+    tells_births: bool,
 }
 
 impl Stage {
@@ -137,7 +140,8 @@ impl Stage {
         let (repository, world) = crate::trees::repository(&scratch);
         let (options, events, numbers) =
             (TreeOptions::default(), Events::default(), HashMap::new());
-        Self { scratch, root, repository, world, options, events, numbers }
+        let tells_births = true;
+        Self { scratch, root, repository, world, options, events, numbers, tells_births }
     }
 
     fn at(&self, at: At, event: impl FnOnce() + Send + 'static) {
@@ -158,7 +162,8 @@ impl Stage {
         let mut session = self.repository.backup("home", kit::options()).unwrap();
         let walk = Walk::open(&self.root, &Rules::default()).unwrap();
         let (events, numbers) = (self.events.clone(), self.numbers.clone());
-        let source = Box::new(Scripted { walk, events, numbers, real: 0 });
+        let tells_births = self.tells_births;
+        let source = Box::new(Scripted { walk, events, numbers, real: 0, tells_births });
         session.add_tree_from("files", "scripted", source, &self.options).unwrap();
         session.finish().unwrap();
         assert!(self.events.lock().unwrap().is_empty(), "all has happened");
@@ -186,23 +191,32 @@ fn inode(path: &Path) -> u64 {
 }
 
 /// A file with two names is removed when one was read, and its number given to a new file with two
-/// names: each name has the content of its own file.
+/// names: each name has the content of its own file, even where nothing says when it was created.
 #[test]
 fn the_number_of_a_removed_file_does_not_bring_its_content_back() {
-    for (has_parent, new_names) in [(false, 2), (false, 1), (true, 2), (true, 1)] {
+    let cases = [(false, 2), (false, 1), (true, 2), (true, 1)];
+    for (tells_births, (has_parent, new_names)) in
+        [true, false].into_iter().flat_map(|tells| cases.map(|case| (tells, case)))
+    {
         let mut stage = Stage::new();
+        stage.tells_births = tells_births;
         stage.write("a", &[1; 9000]);
         stage.link("a", "z removed");
         if has_parent {
             stage.backup();
         }
         // It is created at another time, as the clock of the kernel goes in ticks.
-        let born = |name: &str| fs::metadata(stage.root.join(name)).unwrap().created().ok();
-        while born("a").is_some() && (!stage.root.join("m").exists() || born("m") == born("a")) {
+        let status = |name: &str| fs::metadata(stage.root.join(name)).unwrap();
+        let (born, modified) = (status("a").created().ok(), status("a").modified().unwrap());
+        let is_later = || {
+            let status = status("m");
+            status.created().ok() != born && status.modified().unwrap() != modified
+        };
+        while born.is_some() && !(stage.root.join("m").exists() && is_later()) {
             drop(fs::remove_file(stage.root.join("m")));
             stage.write("m", &[2; 9000]);
         }
-        if born("a").is_none() {
+        if born.is_none() {
             eprintln!("SKIPPED: the temporary folder does not tell when files were created");
             return;
         }
@@ -225,6 +239,47 @@ fn the_number_of_a_removed_file_does_not_bring_its_content_back() {
             assert_eq!(inode(&restored.join("m")), inode(&restored.join("n")));
         }
         assert_ne!(inode(&restored.join("a")), inode(&restored.join("m")));
+    }
+}
+
+/// A file is changed when the status of all its names was read: before the first is reached, or
+/// behind it. Where nothing says when files are created, it becomes two then, and each is whole.
+#[test]
+fn a_file_that_changes_between_its_names_is_what_it_was_under_each() {
+    let births = [(true, "a"), (true, "b"), (false, "a"), (false, "b")];
+    let cases = [true, false].into_iter().flat_map(|has_parent| births.map(|it| (has_parent, it)));
+    for (has_parent, (tells_births, at)) in cases {
+        let mut stage = Stage::new();
+        stage.tells_births = tells_births;
+        stage.write("a", &[1; 9000]);
+        set_modified(&stage.root.join("a"), 1_000_000_000, 0);
+        stage.link("a", "b");
+        stage.link("a", "c");
+        if has_parent {
+            stage.backup();
+        }
+        let path = stage.root.join("c");
+        stage.at(At::Step(at), move || fs::write(path, [2; 9000]).unwrap());
+        let volume = stage.backup();
+        let contents = ["a", "b", "c"].map(|name| read(&volume, name)[0]);
+        // With a parent, the status of the first name says that it is unchanged.
+        let wanted = match (at, tells_births) {
+            ("a", _) if !has_parent => [2, 2, 2],
+            (_, true) => [1, 1, 1],
+            (_, false) => [1, 2, 2],
+        };
+        assert_eq!(contents, wanted, "{tells_births} {at} {has_parent}");
+        let state = |name: &str| volume.find(name.as_bytes()).unwrap().state;
+        assert!(["a", "b", "c"].iter().all(|name| state(name) != State::Changed));
+        let restored = stage.restore("restored");
+        let number = |name: &str| inode(&restored.join(name));
+        assert_eq!(number("b"), number("c"));
+        assert_eq!(number("a") == number("b"), contents[0] == contents[1]);
+        // The next backup finds one file again.
+        let volume = stage.backup();
+        assert_eq!(["a", "b", "c"].map(|name| read(&volume, name)[0]), [2, 2, 2]);
+        let restored = stage.restore("restored later");
+        assert_eq!(inode(&restored.join("a")), inode(&restored.join("c")));
     }
 }
 
@@ -316,6 +371,9 @@ impl TreeSource for GrowingTree {
     fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
         let path = self.1.join(text(&found.name));
         Ok(Box::new(Growing(TreeSource::open_file(&mut self.0, found)?, path)))
+    }
+    fn born(&self) -> Option<Timestamp> {
+        self.0.born()
     }
     fn vanished(&self) -> u64 {
         self.0.vanished()
