@@ -1,8 +1,8 @@
 //! Sorted names in temporary files.
 //!
-//! A file consists of blocks: length of the entries in bytes (`u32`), then the entries as in a batch
-//! in memory, sealed, and the tag. A run is a range of blocks whose names ascend. The files have no
-//! name and end with the process, and so do their keys: names can be as secret as content.
+//! A file consists of blocks: length of the entries in bytes (`u32`), then the entries as in a
+//! batch in memory, sealed, and the tag. A run is a range of blocks whose names ascend. The files
+//! have no name and end with the process, and so do their keys: names can be as secret as content.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
