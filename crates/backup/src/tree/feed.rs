@@ -280,11 +280,13 @@ impl<'a> TreeFeed<'a> {
         let is_known = |metadata: &Metadata| {
             old.as_ref().is_some_and(|old| is_unchanged(trust, old, metadata))
         };
-        // A status may be older than that of the first name, so what it says of the size is asked
-        // again before two names become two files.
-        let may_be_link = self.links.contains_key(&number(&found.metadata));
-        let is_asked = may_be_link && self.walk.born().is_none();
-        let is_link = is_asked || self.is_link(&found.metadata);
+        // A status may be older than that of the first name. Where it has to tell two files apart,
+        // it is read again before two names become two files.
+        let mut is_link = self.is_link(&found.metadata);
+        let is_asked = !is_link
+            && self.walk.born().is_none()
+            && self.links.contains_key(&number(&found.metadata));
+        is_link |= is_asked;
         let is_reused = !is_link
             && !self.options.reread
             && is_known(&found.metadata)
