@@ -309,7 +309,7 @@ impl MemoryTree {
     /// Returns everything that a restore must bring back, as bytes that can be compared.
     pub fn manifest(&self) -> Vec<u8> {
         let mut manifest = Manifest::default();
-        self.list((self.root, &mut Vec::new()), &mut |_| self, &mut manifest);
+        Self::list((self.root, &mut Vec::new()), &mut |_| self, &mut manifest);
         manifest.0
     }
 
@@ -323,7 +323,7 @@ impl MemoryTree {
                 met += u32::from(of == inode);
                 if of == inode && met <= first { before } else { self }
             };
-            self.list((self.root, &mut Vec::new()), &mut tree_of, &mut manifest);
+            Self::list((self.root, &mut Vec::new()), &mut tree_of, &mut manifest);
             manifest.0
         };
         (1..names).map(until).collect()
@@ -331,7 +331,6 @@ impl MemoryTree {
 
     /// Lists an entry and those below it, each as it is in the tree that `tree_of` names.
     fn list<'t>(
-        &self,
         (inode, path): (u64, &mut Vec<u8>),
         tree_of: &mut dyn FnMut(u64) -> &'t Self,
         manifest: &mut Manifest,
@@ -342,7 +341,7 @@ impl MemoryTree {
             let length = path.len();
             path.push(b'/');
             path.extend_from_slice(name);
-            self.list((*below, path), tree_of, manifest);
+            Self::list((*below, path), tree_of, manifest);
             path.truncate(length);
         }
     }

@@ -52,15 +52,14 @@ pub(super) struct Blocks {
 pub(super) struct BlockReader<'b> {
     of: &'b Blocks,
     next_block: usize,
+    /// A block, and how much of it was read.
     buffer: Vec<u8>,
-    /// The part of the buffer that is a block, and how much of it was read.
-    end: usize,
     at: usize,
 }
 
 impl<'b> BlockReader<'b> {
     pub(super) fn new(of: &'b Blocks) -> Self {
-        Self { of, next_block: 0, buffer: Vec::new(), end: 0, at: 0 }
+        Self { of, next_block: 0, buffer: Vec::new(), at: 0 }
     }
 
     /// Returns the next record, as `decode` takes it from the beginning of a block's rest; `None`
@@ -69,17 +68,18 @@ impl<'b> BlockReader<'b> {
         &mut self,
         decode: impl FnOnce(&mut &[u8]) -> Result<T>,
     ) -> Result<Option<T>> {
-        if self.at == self.end {
+        if self.at == self.buffer.len() {
             let next = self.of.blocks.get(self.next_block);
             let (Some((start, bytes)), Some(file)) = (next, &self.of.file) else {
                 return Ok(None);
             };
             file.read(*start, *bytes, &mut self.buffer)?;
-            (self.next_block, self.at, self.end) = (self.next_block + 1, 0, *bytes);
+            self.buffer.truncate(*bytes);
+            (self.next_block, self.at) = (self.next_block + 1, 0);
         }
-        let mut rest = &self.buffer[self.at..self.end];
+        let mut rest = &self.buffer[self.at..];
         let record = decode(&mut rest)?;
-        self.at = self.end - rest.len();
+        self.at = self.buffer.len() - rest.len();
         Ok(Some(record))
     }
 }
