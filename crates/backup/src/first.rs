@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use silt_format::{
-    ALONE, Error, ErrorKind, Head, ObjectKind, Result, SeriesId, SeriesRecord, names,
+    AHEAD_NS_MAX, ALONE, Error, ErrorKind, Head, ObjectKind, Result, SeriesId, SeriesRecord, names,
 };
 use silt_repository::beside::each_beside;
 use silt_repository::objects::{Address, key};
@@ -75,9 +75,6 @@ fn domain(repository: &Repository, alone: bool) -> u32 {
     let is_alone = alone || !repository.objects.keys.has_domain(DEFAULT_DOMAIN);
     if is_alone { ALONE } else { DEFAULT_DOMAIN }
 }
-
-/// A snapshot that is dated further ahead says nothing about when it was made.
-const AHEAD_NS_MAX: i64 = 600_000_000_000;
 
 /// Fails with `Busy` if a series has been backed up since it was due: whoever did that has held the
 /// lease of the series until now.

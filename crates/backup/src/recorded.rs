@@ -4,6 +4,7 @@
 //! A record is only a hint (I-6): bytes are stored under the fingerprint that they have when they
 //! are read, and a segment that has changed since the scan is read and scanned as a whole.
 
+mod blocks;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -16,13 +17,12 @@ use std::ops::Range;
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{Error, Fingerprint, Level, Reference, Result, SegmentDigest};
 use silt_repository::event::Warning;
-use silt_repository::temporary::{TemporaryFile, TemporaryReader};
+use silt_repository::temporary::TemporaryFile;
 use silt_source::VolumeSource;
 
+use self::blocks::{BlockReader, BlockWriter, Blocks};
 use super::scan::{DraftChunk, ScanBuffers, Scanner, SegmentDraft};
 
-/// Records are collected up to this many bytes and sealed as one block.
-const BLOCK_BYTES: usize = 64 << 10;
 /// Chunks with at most this many bytes between them are read by one request.
 const GAP_BYTES: usize = 64 << 10;
 /// The two highest bits of a chunk's length hold the result of the scan.
@@ -104,17 +104,12 @@ fn array<'b, const N: usize>(from: &mut &'b [u8]) -> Option<&'b [u8; N]> {
 }
 
 /// Writes the record of one volume's scan. One file may hold the records of several volumes.
-pub struct ScanRecorder<'f> {
-    file: &'f mut TemporaryFile,
-    buffer: Vec<u8>,
-    /// Where each block begins, and its bytes.
-    blocks: Vec<(u64, usize)>,
-}
+pub struct ScanRecorder<'f>(BlockWriter<'f>);
 
 impl<'f> ScanRecorder<'f> {
     /// Starts a record at the end of `file`.
     pub fn new(file: &'f mut TemporaryFile) -> Self {
-        Self { file, buffer: Vec::new(), blocks: Vec::new() }
+        Self(BlockWriter::new(file))
     }
 
     /// Adds a segment. Numbers of segments must ascend.
@@ -128,46 +123,28 @@ impl<'f> ScanRecorder<'f> {
     }
 
     fn add(&mut self, index: u64, digest: SegmentDigest, chunks: &[DraftChunk]) -> Result<()> {
-        RecordedSegment::encode(index, digest, chunks, &mut self.buffer);
-        if self.buffer.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
-    }
-
-    fn end_block(&mut self) -> Result<()> {
-        let bytes = self.buffer.len();
-        let start = self.file.append(&mut self.buffer)?;
-        self.blocks.push((start, bytes));
-        self.buffer.clear();
-        Ok(())
+        RecordedSegment::encode(index, digest, chunks, &mut self.0.buffer);
+        self.0.end_record()
     }
 
     /// Ends the record of a volume.
-    pub fn finish(mut self) -> Result<RecordedScan> {
-        if !self.buffer.is_empty() {
-            self.end_block()?;
-        }
-        Ok(RecordedScan { file: self.file.reader(), blocks: self.blocks })
+    pub fn finish(self) -> Result<RecordedScan> {
+        Ok(RecordedScan(self.0.finish()?))
     }
 }
 
 /// The record of one volume's scan.
-pub struct RecordedScan {
-    file: Option<TemporaryReader>,
-    blocks: Vec<(u64, usize)>,
-}
+pub struct RecordedScan(Blocks);
 
 impl RecordedScan {
     pub fn segments(&self) -> RecordedSegments<'_> {
-        RecordedSegments { scan: self, next_block: 0, buffer: Vec::new(), at: 0, ahead: None }
+        RecordedSegments { records: BlockReader::new(&self.0), ahead: None }
     }
 }
 
 /// Reads a record from its beginning to its end.
 pub struct RecordedSegments<'s> {
-    scan: &'s RecordedScan,
-    next_block: usize,
-    buffer: Vec<u8>,
-    /// Offset up to which the block in `buffer` was read.
-    at: usize,
+    records: BlockReader<'s>,
     /// The next segment, once it was read.
     ahead: Option<RecordedSegment>,
 }
@@ -188,20 +165,8 @@ impl RecordedSegments<'_> {
     }
 
     fn next(&mut self) -> Result<Option<RecordedSegment>> {
-        let read_to = self.next_block.checked_sub(1).map_or(0, |block| self.scan.blocks[block].1);
-        if self.at == read_to {
-            let next = self.scan.blocks.get(self.next_block);
-            let (Some((start, bytes)), Some(file)) = (next, &self.scan.file) else {
-                return Ok(None);
-            };
-            file.read(*start, *bytes, &mut self.buffer)?;
-            (self.next_block, self.at) = (self.next_block + 1, 0);
-        }
-        let bytes = self.scan.blocks[self.next_block - 1].1;
-        let mut rest = &self.buffer[self.at..bytes];
-        let segment = RecordedSegment::decode(&mut rest);
-        self.at = bytes - rest.len();
-        segment.map(Some).ok_or_else(|| Error::invalid("the record of a scan ends too early"))
+        let early = || Error::invalid("the record of a scan ends too early");
+        self.records.next(|from| RecordedSegment::decode(from).ok_or_else(early))
     }
 }
 

@@ -136,10 +136,12 @@ enum Command {
     /// Measure the mounted folder and files inside disks, as root or with the package fuse3
     #[command(after_help = "Example:\n  silt-bench mount --work /vm/bench --snapshots 10000")]
     Mount(MountOptions),
-    /// Measure file trees against restic and Kopia: backups, a restore, and many small files
+    /// Measure file trees against restic, rustic, borg and Kopia: backups, a restore, many small
+    /// files
     #[command(
         after_help = "Example:\n  silt-bench trees --work /srv/bench --source linux-6.1.187 \
-                      --source linux-6.1.192 --restic restic --kopia kopia --small-files 1000000"
+                      --source linux-6.1.192 --restic restic --rustic rustic --borg borg \
+                      --kopia kopia --small-files 1000000"
     )]
     Trees(TreesOptions),
     /// Measure replication over a thin line, as root, against restic and rsync, and inside one
@@ -231,6 +233,12 @@ struct TreesOptions {
     /// The restic program.
     #[arg(long, value_name = "FILE")]
     restic: Option<PathBuf>,
+    /// The rustic program.
+    #[arg(long, value_name = "FILE")]
+    rustic: Option<PathBuf>,
+    /// The borg program.
+    #[arg(long, value_name = "FILE")]
+    borg: Option<PathBuf>,
     /// The Kopia program.
     #[arg(long, value_name = "FILE")]
     kopia: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! The peers, at their default settings with zstd, each with a call for every disk and with one for
 //! all.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::Result;
@@ -50,19 +51,94 @@ fn with_paths(call: Call, disks: &[Disk<'_>]) -> Call {
     disks.iter().fold(call, |call, disk| call.arg(disk.path))
 }
 
+/// A backup program that silt is compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    Restic,
+    Borg,
+    Kopia,
+    Rustic,
+}
+
+impl Peer {
+    /// The name of the program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Restic => "restic",
+            Self::Borg => "borg",
+            Self::Kopia => "kopia",
+            Self::Rustic => "rustic",
+        }
+    }
+
+    pub fn version(self, program: impl Into<OsString>) -> Call {
+        match self {
+            Self::Restic => Call::new(program).args(&["version"]),
+            Self::Borg | Self::Kopia | Self::Rustic => Call::new(program).args(&["--version"]),
+        }
+    }
+
+    /// The program on a repository, with a command.
+    pub fn call(self, program: impl Into<OsString>, place: &Place, command: &[&str]) -> Call {
+        let call = Call::new(program);
+        let call = match self {
+            Self::Restic => call
+                .env("RESTIC_REPOSITORY", &place.repository)
+                .env("RESTIC_PASSWORD", "bench")
+                .env("RESTIC_CACHE_DIR", &place.home)
+                .args(&["--quiet"]),
+            Self::Borg => call
+                .env("BORG_REPO", &place.repository)
+                .env("BORG_PASSPHRASE", "bench")
+                .env("BORG_BASE_DIR", &place.home)
+                .env("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes"),
+            Self::Kopia => call
+                .env("KOPIA_CONFIG_PATH", place.home.join("repository.config"))
+                .env("KOPIA_CACHE_DIRECTORY", place.home.join("cache"))
+                .env("KOPIA_LOG_DIR", place.home.join("logs"))
+                .env("KOPIA_PASSWORD", "bench")
+                .env("KOPIA_CHECK_FOR_UPDATES", "false"),
+            Self::Rustic => call
+                .env("RUSTIC_REPOSITORY", &place.repository)
+                .env("RUSTIC_PASSWORD", "bench")
+                .env("RUSTIC_CACHE_DIR", &place.home)
+                .env("RUSTIC_NO_PROGRESS", "true"),
+        };
+        call.args(command)
+    }
+
+    /// Makes the repository. Kopia compresses nothing unless a policy says so.
+    pub fn init(self, program: impl Into<OsString>, place: &Place) -> Vec<Call> {
+        let program = program.into();
+        let call = |command: &[&str]| self.call(&program, place, command);
+        match self {
+            Self::Restic => vec![call(&["init", "--repository-version", "2"])],
+            Self::Borg => vec![call(&["init", "--encryption", "repokey-blake2"])],
+            Self::Rustic => vec![call(&["init"])],
+            Self::Kopia => {
+                let create = call(&["repository", "create", "filesystem", "--path"]);
+                let policy = call(&["policy", "set", "--global", "--compression=zstd"]);
+                vec![create.arg(&place.repository), policy]
+            }
+        }
+    }
+
+    /// Backs up what the caller adds. Borg does not use zstd by itself.
+    pub fn backup(self, program: impl Into<OsString>, place: &Place) -> Call {
+        let command: &[&str] = match self {
+            Self::Restic | Self::Rustic => &["backup"],
+            Self::Borg => &["create", "--compression", "zstd", "--sparse"],
+            Self::Kopia => &["snapshot", "create", "--no-progress"],
+        };
+        self.call(program, place, command)
+    }
+}
+
 struct Restic {
     at_once: bool,
 }
 
 impl Restic {
-    fn call(place: &Place) -> Call {
-        Call::new("restic")
-            .env("RESTIC_REPOSITORY", &place.repository)
-            .env("RESTIC_PASSWORD", "bench")
-            .env("RESTIC_CACHE_DIR", &place.home)
-            .args(&["--quiet"])
-    }
-
     /// Newer versions have more options.
     fn knows(command: &str, option: &str) -> bool {
         let help = std::process::Command::new("restic").args([command, "--help"]).output();
@@ -75,10 +151,10 @@ impl System for Restic {
         if self.at_once { "restic at once" } else { "restic" }
     }
     fn version(&self) -> Call {
-        Call::new("restic").args(&["version"])
+        Peer::Restic.version("restic")
     }
     fn init(&self, place: &Place) -> Vec<Call> {
-        vec![Self::call(place).args(&["init", "--repository-version", "2"])]
+        Peer::Restic.init("restic", place)
     }
     fn takes_all(&self, _: Workload) -> bool {
         self.at_once
@@ -89,7 +165,7 @@ impl System for Restic {
         disks: &[Disk<'_>],
         reading: Reading<'_>,
     ) -> Result<Option<Call>> {
-        let call = Self::call(place).args(&["backup", "--tag", label(disks)]);
+        let call = Peer::Restic.backup("restic", place).args(&["--tag", label(disks)]);
         Ok(match reading {
             Reading::Usual => Some(with_paths(call, disks)),
             Reading::Everything => Some(with_paths(call.args(&["--force"]), disks)),
@@ -97,7 +173,8 @@ impl System for Restic {
         })
     }
     fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
-        let call = Self::call(place).args(&["restore", "latest", "--tag", label(disks)]);
+        let call =
+            Peer::Restic.call("restic", place, &["restore", "latest", "--tag", label(disks)]);
         let writes_holes = Self::knows("restore", "--sparse");
         let call = if writes_holes { call.args(&["--sparse"]) } else { call };
         (call.args(&["--target"]).arg(target), below(disks, target))
@@ -111,7 +188,7 @@ impl System for Restic {
         Self::knows("restore", "--overwrite").then(|| self.restore(place, disks, target))
     }
     fn check(&self, place: &Place) -> Call {
-        Self::call(place).args(&["check", "--read-data"])
+        Peer::Restic.call("restic", place, &["check", "--read-data"])
     }
 }
 
@@ -120,15 +197,6 @@ struct Borg {
 }
 
 impl Borg {
-    fn call(place: &Place, command: &str) -> Call {
-        Call::new("borg")
-            .env("BORG_REPO", &place.repository)
-            .env("BORG_PASSPHRASE", "bench")
-            .env("BORG_BASE_DIR", &place.home)
-            .env("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes")
-            .args(&[command])
-    }
-
     fn archive(disks: &[Disk<'_>]) -> String {
         format!("::{}-{}", label(disks), disks.first().map_or(0, |disk| disk.day))
     }
@@ -139,10 +207,10 @@ impl System for Borg {
         if self.at_once { "borg at once" } else { "borg" }
     }
     fn version(&self) -> Call {
-        Call::new("borg").args(&["--version"])
+        Peer::Borg.version("borg")
     }
     fn init(&self, place: &Place) -> Vec<Call> {
-        vec![Self::call(place, "init").args(&["--encryption", "repokey-blake2"])]
+        Peer::Borg.init("borg", place)
     }
     fn takes_all(&self, _: Workload) -> bool {
         self.at_once
@@ -153,7 +221,7 @@ impl System for Borg {
         disks: &[Disk<'_>],
         reading: Reading<'_>,
     ) -> Result<Option<Call>> {
-        let call = Self::call(place, "create").args(&["--compression", "zstd", "--sparse"]);
+        let call = Peer::Borg.backup("borg", place);
         let call = match reading {
             Reading::Usual => call,
             Reading::Everything => call.args(&["--files-cache", "disabled"]),
@@ -162,11 +230,11 @@ impl System for Borg {
         Ok(Some(with_paths(call.arg(Self::archive(disks)), disks)))
     }
     fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
-        let call = Self::call(place, "extract").args(&["--sparse"]).within(target);
+        let call = Peer::Borg.call("borg", place, &["extract", "--sparse"]).within(target);
         (call.arg(Self::archive(disks)), below(disks, target))
     }
     fn check(&self, place: &Place) -> Call {
-        Self::call(place, "check").args(&["--verify-data"])
+        Peer::Borg.call("borg", place, &["check", "--verify-data"])
     }
 }
 
@@ -174,29 +242,15 @@ struct Kopia {
     at_once: bool,
 }
 
-impl Kopia {
-    fn call(place: &Place) -> Call {
-        Call::new("kopia")
-            .env("KOPIA_CONFIG_PATH", place.home.join("repository.config"))
-            .env("KOPIA_CACHE_DIRECTORY", place.home.join("cache"))
-            .env("KOPIA_LOG_DIR", place.home.join("logs"))
-            .env("KOPIA_PASSWORD", "bench")
-            .env("KOPIA_CHECK_FOR_UPDATES", "false")
-    }
-}
-
 impl System for Kopia {
     fn name(&self) -> &'static str {
         if self.at_once { "kopia at once" } else { "kopia" }
     }
     fn version(&self) -> Call {
-        Call::new("kopia").args(&["--version"])
+        Peer::Kopia.version("kopia")
     }
-    /// It compresses nothing unless a policy says so.
     fn init(&self, place: &Place) -> Vec<Call> {
-        let create = Self::call(place).args(&["repository", "create", "filesystem", "--path"]);
-        let policy = ["policy", "set", "--global", "--compression=zstd"];
-        vec![create.arg(&place.repository), Self::call(place).args(&policy)]
+        Peer::Kopia.init("kopia", place)
     }
     /// Its restore takes one snapshot, of one disk.
     fn takes_all(&self, workload: Workload) -> bool {
@@ -208,7 +262,7 @@ impl System for Kopia {
         disks: &[Disk<'_>],
         reading: Reading<'_>,
     ) -> Result<Option<Call>> {
-        let call = Self::call(place).args(&["snapshot", "create", "--no-progress"]);
+        let call = Peer::Kopia.backup("kopia", place);
         Ok(match reading {
             Reading::Usual => Some(with_paths(call, disks)),
             Reading::Everything => Some(with_paths(call.args(&["--force-hash=100"]), disks)),
@@ -216,7 +270,7 @@ impl System for Kopia {
         })
     }
     fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
-        let call = Self::call(place).args(&["restore", "--snapshot-time", "latest"]);
+        let call = Peer::Kopia.call("kopia", place, &["restore", "--snapshot-time", "latest"]);
         let call = call.args(&["--write-sparse-files", "--no-progress"]);
         let files = files(disks, target);
         let call =
@@ -224,7 +278,7 @@ impl System for Kopia {
         (call, files)
     }
     fn check(&self, place: &Place) -> Call {
-        Self::call(place).args(&["snapshot", "verify", "--verify-files-percent", "100"])
+        Peer::Kopia.call("kopia", place, &["snapshot", "verify", "--verify-files-percent", "100"])
     }
 }
 
@@ -232,25 +286,15 @@ struct Rustic {
     at_once: bool,
 }
 
-impl Rustic {
-    fn call(place: &Place) -> Call {
-        Call::new("rustic")
-            .env("RUSTIC_REPOSITORY", &place.repository)
-            .env("RUSTIC_PASSWORD", "bench")
-            .env("RUSTIC_CACHE_DIR", &place.home)
-            .env("RUSTIC_NO_PROGRESS", "true")
-    }
-}
-
 impl System for Rustic {
     fn name(&self) -> &'static str {
         if self.at_once { "rustic at once" } else { "rustic" }
     }
     fn version(&self) -> Call {
-        Call::new("rustic").args(&["--version"])
+        Peer::Rustic.version("rustic")
     }
     fn init(&self, place: &Place) -> Vec<Call> {
-        vec![Self::call(place).args(&["init"])]
+        Peer::Rustic.init("rustic", place)
     }
     fn takes_all(&self, _: Workload) -> bool {
         self.at_once
@@ -261,7 +305,7 @@ impl System for Rustic {
         disks: &[Disk<'_>],
         reading: Reading<'_>,
     ) -> Result<Option<Call>> {
-        let call = Self::call(place).args(&["backup", "--tag", label(disks)]);
+        let call = Peer::Rustic.backup("rustic", place).args(&["--tag", label(disks)]);
         Ok(match reading {
             Reading::Usual => Some(with_paths(call, disks)),
             Reading::Everything => Some(with_paths(call.args(&["--force"]), disks)),
@@ -271,7 +315,11 @@ impl System for Rustic {
     fn restore(&self, place: &Place, disks: &[Disk<'_>], target: &Path) -> (Call, Vec<PathBuf>) {
         let folder = disks.first().and_then(|disk| disk.path.parent()).unwrap_or(target);
         let snapshot = format!("latest:{}", folder.display());
-        let call = Self::call(place).args(&["restore", "--filter-tags", label(disks), &snapshot]);
+        let call = Peer::Rustic.call(
+            "rustic",
+            place,
+            &["restore", "--filter-tags", label(disks), &snapshot],
+        );
         (call.arg(target), files(disks, target))
     }
     fn restore_in_place(
@@ -283,6 +331,6 @@ impl System for Rustic {
         Some(self.restore(place, disks, target))
     }
     fn check(&self, place: &Place) -> Call {
-        Self::call(place).args(&["check", "--read-data"])
+        Peer::Rustic.call("rustic", place, &["check", "--read-data"])
     }
 }

@@ -35,7 +35,7 @@ impl Measured {
 }
 
 /// The first line of what a program prints.
-fn first_line(call: &Call) -> String {
+pub fn first_line(call: &Call) -> String {
     let output = Command::new(&call.program).args(&call.arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()

@@ -89,7 +89,7 @@ pub struct Silt {
 }
 
 impl Silt {
-    fn call(&self, place: &Place) -> Call {
+    pub fn call(&self, place: &Place) -> Call {
         Call::new(&self.program)
             .env("SILT_REPOSITORY", &place.repository)
             .env("SILT_PASSWORD", "bench")

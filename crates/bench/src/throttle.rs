@@ -378,9 +378,9 @@ fn published<const N: usize>(
 
 fn print_limited(options: &Options, found: &[Vec<Row>]) {
     println!(
-        "\n| backups at once, {} MB/s together | CPU % of a core | published (output) | MB of memory \
-         | published (output) | read MB/s | published (input) | written MB/s | published (output) | \
-         hours of the papers' host | published (output) |",
+        "\n| backups at once, {} MB/s together | CPU % of a core | published (output) \
+         | MB of memory | published (output) | read MB/s | published (input) \
+         | written MB/s | published (output) | hours of the papers' host | published (output) |",
         options.limit_mb
     );
     println!("|---|{}", "---:|".repeat(10));

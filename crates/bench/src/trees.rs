@@ -1,11 +1,14 @@
-//! File trees: silt, restic and Kopia on the same directories, by turns.
+//! File trees: silt and its peers on the same directories, by turns.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::peers::Peer;
 use crate::process::{Call, Cost};
+use crate::report::first_line;
 use crate::sharing::folder_bytes;
+use crate::system::{Place, Silt, System};
 use crate::{Result, TreesOptions};
 
 /// A file that was changed shortly before is read again by the next backup of silt.
@@ -21,9 +24,8 @@ const SIZE_BAR: f64 = 0.85;
 
 /// A backup program.
 enum Program {
-    Silt(PathBuf),
-    Restic(PathBuf),
-    Kopia(PathBuf),
+    Silt(Silt),
+    Peer(Peer, PathBuf),
 }
 
 /// What one program took for one tree.
@@ -38,20 +40,31 @@ struct Measured {
 
 pub fn run(options: &TreesOptions) -> Result<()> {
     std::fs::create_dir_all(&options.work)?;
-    let mut programs = vec![Program::Silt(options.silt.clone())];
-    programs.extend(options.restic.clone().map(Program::Restic));
-    programs.extend(options.kopia.clone().map(Program::Kopia));
+    // Borg restores into the folder that it is called in.
+    let work = std::path::absolute(&options.work)?;
+    let silt = Silt { program: options.silt.clone(), in_rounds: false };
+    let mut programs = vec![Program::Silt(silt)];
+    for (peer, program) in [
+        (Peer::Restic, &options.restic),
+        (Peer::Rustic, &options.rustic),
+        (Peer::Borg, &options.borg),
+        (Peer::Kopia, &options.kopia),
+    ] {
+        programs.extend(program.clone().map(|program| Program::Peer(peer, program)));
+    }
     for program in &programs {
         program.version().run()?;
+        println!("{}: {}", program.name(), first_line(&program.version()));
     }
+    println!();
     let mut all = Vec::new();
-    let tree = options.work.join("tree");
+    let tree = work.join("tree");
     if let Some(first) = options.source.first() {
         println!("{} and {} later versions\n", first.display(), options.source.len() - 1);
         for run in 0..options.runs {
             for program in &programs {
                 replace(first, &tree)?;
-                all.push(program.measure(&options.work, run, options.source.get(1))?);
+                all.push(program.measure(&work, run, options.source.get(1))?);
             }
         }
         print(&programs, &all);
@@ -64,14 +77,14 @@ pub fn run(options: &TreesOptions) -> Result<()> {
         let mut small = Vec::new();
         for run in 0..options.runs {
             for program in &programs {
-                small.push(program.measure(&options.work, run, None)?);
+                small.push(program.measure(&work, run, None)?);
             }
         }
         print(&programs, &small);
         all.append(&mut small);
     }
     remove(&tree)?;
-    std::fs::write(options.work.join("trees.json"), serde_json::to_string_pretty(&all)?)?;
+    std::fs::write(work.join("trees.json"), serde_json::to_string_pretty(&all)?)?;
     Ok(())
 }
 
@@ -108,103 +121,91 @@ impl Program {
     fn name(&self) -> &'static str {
         match self {
             Self::Silt(_) => "silt",
-            Self::Restic(_) => "restic",
-            Self::Kopia(_) => "kopia",
+            Self::Peer(peer, _) => peer.name(),
         }
     }
 
     fn version(&self) -> Call {
         match self {
-            Self::Silt(program) | Self::Restic(program) => Call::new(program).args(&["version"]),
-            Self::Kopia(program) => Call::new(program).args(&["--version"]),
+            Self::Silt(silt) => silt.version(),
+            Self::Peer(peer, program) => peer.version(program),
         }
     }
 
-    /// The program on the repository in `place`.
-    fn call(&self, place: &Path) -> Call {
-        let (repository, home) = (place.join("repository"), place.join("home"));
+    fn init(&self, place: &Place) -> Vec<Call> {
         match self {
-            Self::Silt(program) => Call::new(program)
-                .env("SILT_REPOSITORY", repository)
-                .env("SILT_PASSWORD", "bench")
-                .args(&["--quiet"]),
-            Self::Restic(program) => Call::new(program)
-                .env("RESTIC_REPOSITORY", repository)
-                .env("RESTIC_PASSWORD", "bench")
-                .env("RESTIC_CACHE_DIR", home)
-                .args(&["--quiet"]),
-            Self::Kopia(program) => Call::new(program)
-                .env("KOPIA_CONFIG_PATH", home.join("repository.config"))
-                .env("KOPIA_CACHE_DIRECTORY", home.join("cache"))
-                .env("KOPIA_LOG_DIR", home.join("logs"))
-                .env("KOPIA_PASSWORD", "bench")
-                .env("KOPIA_CHECK_FOR_UPDATES", "false"),
+            Self::Silt(silt) => silt.init(place),
+            Self::Peer(peer, program) => peer.init(program, place),
         }
     }
 
-    fn init(&self, place: &Path) -> Call {
-        let call = self.call(place);
-        match self {
-            Self::Silt(_) | Self::Restic(_) => call.args(&["init"]),
-            Self::Kopia(_) => call
-                .args(&["repository", "create", "filesystem", "--path"])
-                .arg(place.join("repository")),
-        }
-    }
-
-    fn backup(&self, place: &Path, tree: &Path) -> Call {
-        let call = self.call(place);
-        match self {
-            Self::Silt(_) => call.args(&["backup", "home"]).arg(tree),
-            Self::Restic(_) => call.args(&["backup"]).arg(tree),
-            Self::Kopia(_) => call.args(&["snapshot", "create"]).arg(tree),
-        }
-    }
-
-    fn restore(&self, place: &Path, tree: &Path, target: &Path) -> Call {
-        let call = self.call(place);
-        match self {
-            Self::Silt(_) => call.args(&["restore", "home@latest"]).arg(target),
-            Self::Restic(_) => {
-                let snapshot = format!("latest:{}", tree.display());
-                call.args(&["restore", &snapshot, "--target"]).arg(target)
+    /// The backup with this number.
+    fn backup(&self, place: &Place, tree: &Path, number: usize) -> Call {
+        let call = match self {
+            Self::Silt(silt) => silt.call(place).args(&["backup", "home"]),
+            Self::Peer(Peer::Borg, program) => {
+                Peer::Borg.backup(program, place).args(&[&format!("::tree-{number}")])
             }
-            Self::Kopia(_) => {
-                call.args(&["restore", "--snapshot-time", "latest"]).arg(tree).arg(target)
+            Self::Peer(peer, program) => peer.backup(program, place),
+        };
+        call.arg(tree)
+    }
+
+    /// Restores the backup with this number, which is the last, into an empty folder.
+    fn restore(&self, place: &Place, tree: &Path, target: &Path, number: usize) -> Call {
+        let (Self::Peer(_, program) | Self::Silt(Silt { program, .. })) = self;
+        let latest = format!("latest:{}", tree.display());
+        match self {
+            Self::Silt(silt) => silt.call(place).args(&["restore", "home@latest"]).arg(target),
+            Self::Peer(peer @ Peer::Restic, _) => {
+                peer.call(program, place, &["restore", &latest, "--target"]).arg(target)
+            }
+            Self::Peer(peer @ Peer::Rustic, _) => {
+                peer.call(program, place, &["restore", &latest]).arg(target)
+            }
+            Self::Peer(peer @ Peer::Borg, _) => {
+                // Archives have paths without the first slash, and so has the target.
+                let above = tree.components().count() - 1;
+                let (above, archive) = (above.to_string(), format!("::tree-{number}"));
+                let command = ["extract", "--sparse", "--strip-components", &above, &archive];
+                peer.call(program, place, &command).within(target)
+            }
+            Self::Peer(peer @ Peer::Kopia, _) => {
+                let command = ["restore", "--snapshot-time", "latest", "--no-progress"];
+                peer.call(program, place, &command).arg(tree).arg(target)
             }
         }
     }
 
     /// Does all tasks with a new repository.
     fn measure(&self, work: &Path, run: usize, next: Option<&PathBuf>) -> Result<Measured> {
-        let (place, tree, target) = (work.join("place"), work.join("tree"), work.join("restored"));
-        remove(&place)?;
-        std::fs::create_dir_all(place.join("home"))?;
+        let (folder, tree, target) = (work.join("place"), work.join("tree"), work.join("restored"));
+        remove(&folder)?;
+        let place = Place { repository: folder.join("repository"), home: folder.join("home") };
+        std::fs::create_dir_all(&place.home)?;
         let sync = || Call::new("sync").run();
-        self.init(&place).run()?;
+        self.init(&place).iter().try_for_each(|call| call.run().map(drop))?;
         sync()?;
-        let mut costs = vec![self.backup(&place, &tree).run()?];
-        costs.push(self.backup(&place, &tree).run()?);
+        let mut costs = vec![self.backup(&place, &tree, 0).run()?];
+        costs.push(self.backup(&place, &tree, 1).run()?);
+        let mut repository_bytes = folder_bytes(&place.repository)?;
         if let Some(next) = next {
             replace(next, &tree)?;
             sync()?;
-            costs.push(self.backup(&place, &tree).run()?);
-            let repository_bytes = folder_bytes(&place.join("repository"))?;
+            costs.push(self.backup(&place, &tree, 2).run()?);
+            repository_bytes = folder_bytes(&place.repository)?;
             remove(&target)?;
+            std::fs::create_dir(&target)?;
             sync()?;
-            // Silt syncs what it restores; the others leave that to the kernel.
-            let restored = self.restore(&place, &tree, &target).run()?;
-            let synced = if matches!(self, Self::Silt(_)) { Cost::default() } else { sync()? };
-            costs.push(restored.and(synced));
+            // What is restored is on the disk, whoever sees to that.
+            let restored = self.restore(&place, &tree, &target, 2).run()?;
+            costs.push(restored.and(sync()?));
             let same = ["-rlH", "--checksum", "--dry-run", "--itemize-changes", "--delete"];
             let sides = [&tree, &target].map(|side| format!("{}/", side.display()));
             Call::new("rsync").args(&same).args(&[&sides[0], &sides[1]]).silent()?;
             remove(&target)?;
-            remove(&place)?;
-            return Ok(Measured { program: self.name(), run, costs, repository_bytes });
         }
-        let repository_bytes = folder_bytes(&place.join("repository"))?;
-        remove(&place)?;
+        remove(&folder)?;
         Ok(Measured { program: self.name(), run, costs, repository_bytes })
     }
 }

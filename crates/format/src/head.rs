@@ -29,6 +29,10 @@ const FILE_CHUNKING: u16 = 27;
 const WRITERS_OF_STORE: u16 = 28;
 const APPLICATIONS: u16 = 29;
 
+/// How far ahead of the clock a time may be and still count, in nanoseconds: ten minutes. The clock
+/// of the host that wrote a later one was wrong, so nothing is known about when it was.
+pub const AHEAD_NS_MAX: i64 = 10 * 60 * 1_000_000_000;
+
 /// An entry of a head's store table, which resolves the store numbers in references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreEntry {

@@ -46,7 +46,8 @@ pub use envelope::{
 };
 pub use error::{Error, ErrorKind, Result, ResultExt};
 pub use head::{
-    DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry, StoreWriter,
+    AHEAD_NS_MAX, DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry,
+    StoreWriter,
 };
 pub use host_keys::HostKeys;
 pub use ids::{

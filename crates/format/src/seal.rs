@@ -70,6 +70,14 @@ impl Sealer {
         Self { blocks: Cipher::new(class_key, header), directory: None }
     }
 
+    /// Returns a sealer of a temporary file, with a key that no other file has.
+    pub fn of_temporary(key: &[u8; 32]) -> Self {
+        match UnboundKey::new(&AES_256_GCM, key) {
+            Ok(unbound) => Self::of_key(LessSafeKey::new(unbound)),
+            Err(_) => panic!("AES-256-GCM takes every key of 32 bytes"),
+        }
+    }
+
     /// Returns a sealer of a connection's records.
     pub(crate) fn of_key(key: LessSafeKey) -> Self {
         Self { blocks: Cipher::Aes256Gcm(Box::new(key)), directory: None }

@@ -171,6 +171,11 @@ impl TreeSource for Source {
         Ok(Box::new(StagedFile::new(self.spool.clone(), &extents, found.metadata.clone())))
     }
 
+    /// No two files of an archive get the same number.
+    fn born(&self) -> Option<Timestamp> {
+        Some(Timestamp { seconds: 0, nanoseconds: 0 })
+    }
+
     fn vanished(&self) -> u64 {
         0
     }

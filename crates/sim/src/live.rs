@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::{EntryKind, Metadata};
+use silt_format::tree::{EntryKind, Metadata, Timestamp};
 use silt_format::{Error, ErrorKind, Result};
 use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeOrigin, TreeSource};
 use siltstone::{BackupSession, Env, RoundVolume, TreeOptions};
@@ -171,6 +171,12 @@ impl TreeSource for Reading {
         self.live.reach(inode, Moment::Opened);
         self.live.node(inode).ok_or_else(absent)?;
         Ok(Box::new(OpenFile { live: Arc::clone(&self.live), inode }))
+    }
+
+    fn born(&self) -> Option<Timestamp> {
+        let tree = self.live.tree();
+        let known = self.last.filter(|_| tree.tells_births);
+        known.and_then(|inode| tree.get(inode)).map(|node| node.born)
     }
 
     fn vanished(&self) -> u64 {

@@ -224,6 +224,10 @@ impl Model {
             let mut mixed = after.clone();
             mixed.keep_attributes(before, inode);
             states.push(mixed.manifest());
+            // Nothing tells the second name of a changed file from that of another file.
+            if !after.tells_births {
+                states.extend(after.manifests_between(before, inode));
+            }
         }
         true
     }

@@ -28,6 +28,8 @@ pub struct Node {
     pub content: Arc<Vec<u8>>,
     /// What a directory holds.
     pub entries: BTreeMap<Vec<u8>, u64>,
+    /// When it was created.
+    pub born: Timestamp,
 }
 
 /// A file tree. As on a real file system, inode numbers of removed files are reused.
@@ -38,6 +40,8 @@ pub struct MemoryTree {
     nodes: BTreeMap<u64, Node>,
     /// Whether some files are large. Such histories take longer, so they are rare.
     has_large: bool,
+    /// Whether it is known when its files were created, as most file systems tell.
+    pub tells_births: bool,
 }
 
 /// A directory's inode number, and the name of an entry in it.
@@ -46,7 +50,10 @@ type Place = (u64, Vec<u8>);
 impl MemoryTree {
     /// A tree with a few entries.
     pub fn new(root: u64, random: &mut Random, now: Timestamp) -> Self {
-        let mut tree = Self { root, nodes: BTreeMap::new(), has_large: random.once_in(6) };
+        // Not drawn from `random`, so that histories that are kept stay what they are.
+        let tells_births = Random(random.0 ^ 0x000b_0124).once_in(2);
+        let has_large = random.once_in(6);
+        let mut tree = Self { root, nodes: BTreeMap::new(), has_large, tells_births };
         tree.nodes.insert(root, node(EntryKind::Directory, root, now));
         for _ in 0..=random.below(ENTRIES) {
             tree.add(random, now);
@@ -302,18 +309,39 @@ impl MemoryTree {
     /// Returns everything that a restore must bring back, as bytes that can be compared.
     pub fn manifest(&self) -> Vec<u8> {
         let mut manifest = Manifest::default();
-        self.list(self.root, &mut Vec::new(), &mut manifest);
+        Self::list((self.root, &mut Vec::new()), &mut |_| self, &mut manifest);
         manifest.0
     }
 
-    fn list(&self, inode: u64, path: &mut Vec<u8>, manifest: &mut Manifest) {
-        let Some(node) = self.nodes.get(&inode) else { return };
+    /// What a restore may bring back if a file with several names changed between two of them: its
+    /// first names have what it was `before`, and the others what it is here.
+    pub fn manifests_between(&self, before: &Self, inode: u64) -> Vec<Vec<u8>> {
+        let names = self.nodes.get(&inode).map_or(0, |node| node.metadata.links);
+        let until = |first: u32| {
+            let (mut manifest, mut met) = (Manifest::default(), 0);
+            let mut tree_of = |of| {
+                met += u32::from(of == inode);
+                if of == inode && met <= first { before } else { self }
+            };
+            Self::list((self.root, &mut Vec::new()), &mut tree_of, &mut manifest);
+            manifest.0
+        };
+        (1..names).map(until).collect()
+    }
+
+    /// Lists an entry and those below it, each as it is in the tree that `tree_of` names.
+    fn list<'t>(
+        (inode, path): (u64, &mut Vec<u8>),
+        tree_of: &mut dyn FnMut(u64) -> &'t Self,
+        manifest: &mut Manifest,
+    ) {
+        let Some(node) = tree_of(inode).nodes.get(&inode) else { return };
         manifest.add(path, &node.metadata, &node.content);
         for (name, below) in &node.entries {
             let length = path.len();
             path.push(b'/');
             path.extend_from_slice(name);
-            self.list(*below, path, manifest);
+            Self::list((*below, path), tree_of, manifest);
             path.truncate(length);
         }
     }
@@ -336,7 +364,7 @@ fn node(kind: EntryKind, inode: u64, now: Timestamp) -> Node {
         flags: 0,
         xattrs: Vec::new(),
     };
-    Node { metadata, content: Arc::default(), entries: BTreeMap::new() }
+    Node { metadata, content: Arc::default(), entries: BTreeMap::new(), born: now }
 }
 
 /// Returns one of a few names, so that names repeat. Some are not UTF-8.

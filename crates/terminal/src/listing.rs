@@ -109,7 +109,7 @@ impl Listed<'_> {
     pub fn acl_lines(&self) -> Vec<String> {
         let owner = |name: &Option<String>, id: u32| name.clone().unwrap_or_else(|| id.to_string());
         let mut lines = vec![
-            format!("# file: {}", String::from_utf8_lossy(self.name)),
+            format!("# file: {}", acl_name(self.name)),
             format!("# owner: {}", owner(&self.user, self.uid)),
             format!("# group: {}", owner(&self.group, self.gid)),
         ];
@@ -153,6 +153,29 @@ impl Listed<'_> {
         }
         text
     }
+}
+
+/// A name as `setfacl --restore` reads it: backslashes, bytes that a terminal would obey, and those
+/// that are no text are octal numbers.
+fn acl_name(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            let mut bytes = [0; 4];
+            let shown = letter.encode_utf8(&mut bytes);
+            if letter == '\\' || output::visible(shown) != *shown {
+                text.extend(shown.bytes().map(octal));
+            } else {
+                text.push(letter);
+            }
+        }
+        text.extend(chunk.invalid().iter().copied().map(octal));
+    }
+    text
+}
+
+fn octal(byte: u8) -> String {
+    format!("\\{byte:03o}")
 }
 
 /// Sets a field to a name, and a field of its bytes in hexadecimal digits if it is not UTF-8.

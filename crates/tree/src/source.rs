@@ -25,11 +25,12 @@ pub trait TreeSource: Send {
     /// Opens the regular file of the last step. Fails with `NotFound` if it no longer exists.
     fn open_file(&mut self, found: &Found) -> Result<Box<dyn FileSource>>;
 
-    /// Returns when the file of the last step was created, as far as that is known: a file that was
-    /// created at another time is another one, even if it has the same inode number.
-    fn born(&self) -> Option<Timestamp> {
-        None
-    }
+    /// Returns when the file of the last step was created; `None` if nothing says so.
+    ///
+    /// A file that was created at another time is another one, even if it has the same inode
+    /// number. Where this is `None`, so is one that has another size or time of modification. A
+    /// source whose numbers are never given again returns any constant time.
+    fn born(&self) -> Option<Timestamp>;
 
     /// Returns the number of entries that were removed after their directory was listed and before
     /// they were reached.

@@ -61,7 +61,7 @@ fn what_was_recorded_is_read_in_order_whatever_is_asked_for() {
         recorder.finish().unwrap()
     });
     for (volume, scan) in (0..).zip(&scans) {
-        assert!(scan.blocks.len() > 3, "{:?}", scan.blocks);
+        assert!(scan.0.blocks.len() > 3, "{:?}", scan.0.blocks);
         let mut segments = scan.segments();
         assert!(segments.take(9).unwrap().is_none());
         for index in [10, 11, 13, 100, 188] {
@@ -82,7 +82,7 @@ fn what_was_recorded_is_read_in_order_whatever_is_asked_for() {
         }
         assert!(segments.take(1000).unwrap().is_none());
     }
-    assert!(RecordedScan { file: None, blocks: Vec::new() }.segments().take(0).unwrap().is_none());
+    assert!(RecordedScan(Blocks::default()).segments().take(0).unwrap().is_none());
 }
 
 /// A volume of blocks that all differ.

@@ -11,11 +11,12 @@ use silt_format::tree::{Entry, Extent, Metadata};
 use silt_format::{BlockRef, ContentHash, Error, Id, Result};
 use silt_repository::event::Warning;
 use silt_repository::sync::lock;
-use silt_repository::temporary::{TemporaryFile, TemporaryReader};
+use silt_repository::temporary::TemporaryFile;
 use silt_routing::Application;
 use silt_tree::Owners;
 
-use super::{BLOCK_BYTES, RecordedSegment, array};
+use super::blocks::{BlockReader, BlockWriter, Blocks};
+use super::{RecordedSegment, array};
 use crate::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, TreeSegment};
 use crate::tree::{OldSegments, TreeEvent};
 
@@ -39,18 +40,10 @@ pub struct TreeSurvey {
 }
 
 /// The parts of a tree in their order, in a temporary file.
-pub(crate) struct RecordedParts {
-    file: Option<TemporaryReader>,
-    /// Where each block begins, and its bytes.
-    blocks: Vec<(u64, usize)>,
-}
+pub(crate) struct RecordedParts(Blocks);
 
 /// Writes the record of one tree. One file may hold the records of several trees.
-pub(crate) struct TreeRecorder<'f> {
-    file: &'f mut TemporaryFile,
-    buffer: Vec<u8>,
-    blocks: Vec<(u64, usize)>,
-}
+pub(crate) struct TreeRecorder<'f>(BlockWriter<'f>);
 
 const NO_SEGMENT: u8 = 0;
 const SAME_SEGMENT: u8 = 1;
@@ -58,7 +51,7 @@ const NEW_SEGMENT: u8 = 2;
 
 impl<'f> TreeRecorder<'f> {
     pub(crate) fn new(file: &'f mut TemporaryFile) -> Self {
-        Self { file, buffer: Vec::new(), blocks: Vec::new() }
+        Self(BlockWriter::new(file))
     }
 
     /// Adds a part of the tree. `address` is that of its segment, and `seen_bytes` the size of the
@@ -69,7 +62,7 @@ impl<'f> TreeRecorder<'f> {
         segment: &TreeSegment,
         (address, seen_bytes): (u64, u64),
     ) -> Result<()> {
-        let to = &mut self.buffer;
+        let to = &mut self.0.buffer;
         push_u64(to, seen_bytes);
         push_u32(to, to_u32(events.len()));
         events.iter().for_each(|event| encode_event(event, to));
@@ -89,23 +82,12 @@ impl<'f> TreeRecorder<'f> {
                 RecordedSegment::encode(address, draft.digest, &draft.chunks, to);
             }
         }
-        if self.buffer.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
-    }
-
-    fn end_block(&mut self) -> Result<()> {
-        let bytes = self.buffer.len();
-        let start = self.file.append(&mut self.buffer)?;
-        self.blocks.push((start, bytes));
-        self.buffer.clear();
-        Ok(())
+        self.0.end_record()
     }
 
     /// Ends the record of a tree.
-    pub(crate) fn finish(mut self) -> Result<RecordedParts> {
-        if !self.buffer.is_empty() {
-            self.end_block()?;
-        }
-        Ok(RecordedParts { file: self.file.reader(), blocks: self.blocks })
+    pub(crate) fn finish(self) -> Result<RecordedParts> {
+        Ok(RecordedParts(self.0.finish()?))
     }
 }
 
@@ -133,12 +115,7 @@ struct NewSegment {
 
 /// Reads the parts of a record from the first to the last.
 struct Parts<'s> {
-    of: &'s RecordedParts,
-    next_block: usize,
-    buffer: Vec<u8>,
-    /// What of the buffer is a block, and how much of that was read.
-    end: usize,
-    at: usize,
+    records: BlockReader<'s>,
     /// The number of the next part.
     number: u64,
 }
@@ -146,17 +123,7 @@ struct Parts<'s> {
 impl Parts<'_> {
     /// Returns the next part and its number.
     fn next(&mut self) -> Result<Option<(u64, RecordedPart)>> {
-        if self.at == self.end {
-            let next = self.of.blocks.get(self.next_block);
-            let (Some((start, bytes)), Some(file)) = (next, &self.of.file) else {
-                return Ok(None);
-            };
-            file.read(*start, *bytes, &mut self.buffer)?;
-            (self.next_block, self.at, self.end) = (self.next_block + 1, 0, *bytes);
-        }
-        let mut rest = &self.buffer[self.at..self.end];
-        let part = decode_part(&mut rest)?;
-        self.at = self.end - rest.len();
+        let Some(part) = self.records.next(decode_part)? else { return Ok(None) };
         self.number += 1;
         Ok(Some((self.number - 1, part)))
     }
@@ -181,8 +148,7 @@ impl<'a> RecordedTree<'a> {
         scanner: &'a Scanner,
         read: &'a ReadFiles<'a>,
     ) -> Self {
-        let (of, buffer) = (&survey.parts, Vec::new());
-        let parts = Parts { of, next_block: 0, buffer, end: 0, at: 0, number: 0 };
+        let parts = Parts { records: BlockReader::new(&survey.parts.0), number: 0 };
         Self { parts: Mutex::new(parts), old, scanner, read, seen_bytes: AtomicU64::new(0) }
     }
 

@@ -59,9 +59,18 @@ pub(crate) struct TreeFeed<'a> {
 
 /// A file with hard links.
 struct Linked {
-    born: Option<Timestamp>,
+    identity: Identity,
     /// The number of names that are still to come.
     left: u32,
+}
+
+/// Tells a file from another one that was given its inode number.
+#[derive(PartialEq)]
+enum Identity {
+    /// When it was created.
+    Born(Timestamp),
+    /// Its size and time of modification, where nothing says when it was created.
+    Looks(u64, Timestamp),
 }
 
 impl<'a> TreeFeed<'a> {
@@ -271,13 +280,24 @@ impl<'a> TreeFeed<'a> {
         let is_known = |metadata: &Metadata| {
             old.as_ref().is_some_and(|old| is_unchanged(trust, old, metadata))
         };
-        let is_link = self.is_link(&found.metadata);
+        // A status may be older than that of the first name. Where it has to tell two files apart,
+        // it is read again before two names become two files.
+        let mut is_link = self.is_link(&found.metadata);
+        let is_asked = !is_link
+            && self.walk.born().is_none()
+            && self.links.contains_key(&number(&found.metadata));
+        is_link |= is_asked;
         let is_reused = !is_link
             && !self.options.reread
             && is_known(&found.metadata)
             && self.old.are_usable(old.iter().flat_map(Entry::segments))?;
         if is_link || is_reused {
-            if !self.complete(&mut found, old.as_ref()) {
+            let is_there = if is_asked {
+                self.walk.complete(&mut found)
+            } else {
+                self.complete(&mut found, old.as_ref())
+            };
+            if !is_there {
                 return Ok(false);
             }
             // The name may have been given to another file since.
@@ -348,10 +368,18 @@ impl<'a> TreeFeed<'a> {
 
     /// Returns whether the file of the last step came before under another name. File systems give
     /// the inode numbers of removed files again, so it must have been created at the same time.
-    /// Where that is not known, the number alone decides.
+    /// Where that is not known, it must have the size and the time of modification that it had
+    /// then: a file that was changed between two of its names becomes two files, each with what it
+    /// held when its name was reached.
     fn is_link(&self, metadata: &Metadata) -> bool {
         let linked = self.links.get(&number(metadata));
-        linked.is_some_and(|linked| linked.born == self.walk.born())
+        linked.is_some_and(|linked| linked.identity == self.identity(metadata))
+    }
+
+    /// Returns the identity of the file of the last step.
+    fn identity(&self, metadata: &Metadata) -> Identity {
+        let looks = Identity::Looks(metadata.size, metadata.modified);
+        self.walk.born().map_or(looks, Identity::Born)
     }
 
     /// Notes a name of a file as it is added. Returns whether further names may come.
@@ -361,7 +389,8 @@ impl<'a> TreeFeed<'a> {
         if left == 0 {
             self.links.remove(&number(metadata));
         } else {
-            self.links.insert(number(metadata), Linked { born: self.walk.born(), left });
+            let identity = self.identity(metadata);
+            self.links.insert(number(metadata), Linked { identity, left });
         }
         left > 0
     }

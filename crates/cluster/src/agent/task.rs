@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use silt_format::AHEAD_NS_MAX;
 
 use crate::notes::TaskNotes;
 use crate::status::{LastRun, RunStatus, TaskStatus};
@@ -11,8 +12,6 @@ use crate::work::{End, Run, Task};
 use crate::{Calendar, Name};
 
 const MINUTE_NS: i64 = 60_000_000_000;
-/// A time that is further ahead of the clock is not believed.
-const AHEAD_NS_MAX: i64 = 10 * MINUTE_NS;
 /// The longest pause until a task that failed is tried again.
 const RETRY_MINUTES_MAX: i64 = 60;
 /// The pause until a task is tried again whose series was busy.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::ops::Range;
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::{Entry, EntryKind, OwnerName, State};
+use silt_format::tree::{Entry, EntryKind, FileId, OwnerName, State};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::FoundVolume;
 use silt_repository::event::{Activity, Progress};
@@ -13,7 +13,6 @@ use silt_repository::tree::TreeVolume;
 use silt_tree::{ArchiveEntry, PathRules, TarWriter, ZipWriter};
 
 use super::content::is_directory;
-use super::linked::{FileId, file_id};
 use super::selected::{Selected, SelectedWalk};
 use super::walk::Failures;
 use crate::repository::Repository;
@@ -209,7 +208,7 @@ impl Dump<'_> {
             content.clear();
             let read = ranges.iter().try_for_each(|range| self.read(entry, range, &mut content));
             if let Err(error) = read {
-                self.first_names.remove(&(entry.metadata.kind, file_id(entry)));
+                self.first_names.remove(&(entry.metadata.kind, entry.file_id()));
                 self.failed(path, error)?;
                 self.buffer = content;
                 return Ok(());
@@ -307,7 +306,7 @@ impl Dump<'_> {
         if is_directory(entry) {
             return None;
         }
-        let id = (metadata.kind, file_id(entry));
+        let id = (metadata.kind, entry.file_id());
         if let Some((first, left)) = self.first_names.get_mut(&id) {
             let first = first.clone();
             *left = left.saturating_sub(1);

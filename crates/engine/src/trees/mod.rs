@@ -7,7 +7,6 @@ mod diff;
 mod dump;
 mod fill;
 mod find;
-mod linked;
 mod pair;
 mod plan;
 mod restore;

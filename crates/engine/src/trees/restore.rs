@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use silt_format::tree::{Entry, EntryKind, State};
+use silt_format::tree::{Entry, EntryKind, FileId, State};
 use silt_format::{Advice, Error, ErrorKind, Result};
 use silt_repository::FoundVolume;
 use silt_repository::event::{Activity, Progress};
@@ -13,7 +13,6 @@ use silt_repository::tree::TreeVolume;
 use silt_tree::{Existing, FileStep, MakeOptions, Maker, PathRules, Report};
 
 use super::fill::{Filled, Filling, Job, Task};
-use super::linked::{FileId, file_id};
 use super::selected::{Selected, SelectedWalk};
 use crate::repository::Repository;
 
@@ -263,7 +262,7 @@ impl TreeRestore<'_> {
         self.note(&entry);
         let metadata = &entry.metadata;
         if metadata.links > 1 {
-            let id = file_id(&entry);
+            let id = entry.file_id();
             if let Some((first, left)) = self.linked.get_mut(&id) {
                 *left = left.saturating_sub(1);
                 let (first, is_last) = (first.clone(), *left == 0);

@@ -52,6 +52,7 @@ mod tree_oracle;
 mod tree_places;
 mod tree_races;
 mod tree_rounds;
+mod tree_script;
 mod tree_sharing;
 mod tree_stress;
 mod trees;

@@ -197,6 +197,10 @@ impl TreeSource for Source {
         let content = self.files.nodes[&found.metadata.inode].content.clone();
         Ok(Box::new(Content { content, metadata: found.metadata.clone() }))
     }
+    /// The files stand still during a backup, so no number is given twice.
+    fn born(&self) -> Option<Timestamp> {
+        Some(Timestamp { seconds: 0, nanoseconds: 0 })
+    }
     fn vanished(&self) -> u64 {
         0
     }

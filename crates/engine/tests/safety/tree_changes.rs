@@ -1,69 +1,27 @@
 //! File trees that change while they are backed up.
 
 use std::fs::{self, File, OpenOptions};
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use silt_format::Result;
-use silt_format::tree::{Entry, EntryKind, Metadata, State};
+use silt_format::tree::{Entry, EntryKind, State};
 use silt_storage::MemoryStorage;
-use silt_tree::{
-    FileSource, FileSystemTraits, Found as Seen, Owners, Rules, Step, TreeSource, Walk,
-};
 use siltstone::{Protection, Repository, SystemEnv, TreeOptions, TreeVolume};
 
 use crate::kit::{self, World};
 use crate::tree_kit::{Scratch, set_xattr};
+use crate::tree_script::{At, Events, Scripted};
 
-/// A directory whose files take long to read, or whose entries take long to look at.
-struct Slow {
-    walk: Walk,
-    world: Arc<World>,
-    is_slow_to_look_at: bool,
-}
-
-struct SlowFile(Box<dyn FileSource>, Arc<World>);
-
-impl TreeSource for Slow {
-    fn next(&mut self) -> Result<Option<Step>> {
-        self.walk.next()
-    }
-    fn complete(&mut self, found: &mut Seen) -> bool {
-        let is_there = self.walk.complete(found);
-        if self.is_slow_to_look_at {
-            self.world.pass_seconds(60);
-        }
-        is_there
-    }
-    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
-        let file = TreeSource::open_file(&mut self.walk, found)?;
-        Ok(Box::new(SlowFile(file, self.world.clone())))
-    }
-    fn vanished(&self) -> u64 {
-        self.walk.vanished()
-    }
-    fn traits(&self, file_system: u16) -> FileSystemTraits {
-        self.walk.traits(file_system)
-    }
-    fn owners(&self) -> Owners {
-        Owners::default()
-    }
-}
-
-impl FileSource for SlowFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.1.pass_seconds(60);
-        self.0.read_at(offset, buffer)
-    }
-    fn status(&self) -> Result<Metadata> {
-        self.0.status()
-    }
-    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
-        self.0.next_data(offset, size)
-    }
+/// A directory whose files take long to read, and whose entries take long to look at if asked for.
+fn slow(root: &Path, world: &Arc<World>, is_slow_to_look_at: bool) -> Box<Scripted> {
+    let world = world.clone();
+    Box::new(Scripted::new(root, move |at| match at {
+        At::Read(..) => world.pass_seconds(60),
+        At::Completed(_) if is_slow_to_look_at => world.pass_seconds(60),
+        _ => {}
+    }))
 }
 
 /// What counts is when a file was opened, however long its reading took: a second change in the
@@ -80,8 +38,7 @@ fn a_file_that_changed_right_before_it_was_opened_is_read_again_next_time() {
         world.pass_seconds(changed + 1 - 1_790_000_000);
         let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
         let mut session = repository.backup("home", kit::options()).unwrap();
-        let walk = Walk::open(&root, &Rules::default()).unwrap();
-        let source = Box::new(Slow { walk, world: world.clone(), is_slow_to_look_at: false });
+        let source = slow(&root, &world, false);
         session.add_tree_from("files", "slow", source, &TreeOptions::default()).unwrap();
         session.finish().unwrap();
         let found = kit::latest(&repository, "home").unwrap();
@@ -104,8 +61,7 @@ fn attributes_that_changed_right_before_they_were_read_are_read_again_next_time(
     let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
     for state in [State::Fresh, State::Whole] {
         let mut session = repository.backup("home", kit::options()).unwrap();
-        let walk = Walk::open(&root, &Rules::default()).unwrap();
-        let source = Box::new(Slow { walk, world: world.clone(), is_slow_to_look_at: true });
+        let source = slow(&root, &world, true);
         session.add_tree_from("files", "slow", source, &TreeOptions::default()).unwrap();
         session.finish().unwrap();
         let found = kit::latest(&repository, "home").unwrap();
@@ -116,47 +72,6 @@ fn attributes_that_changed_right_before_they_were_read_are_read_again_next_time(
             assert_eq!(volume.find(b"folder").unwrap().state, state);
             assert_eq!(volume.find(b"link").unwrap().state, state);
         }
-    }
-}
-
-/// A directory in which something happens around the turn of an entry.
-struct Eventful<'e> {
-    walk: Walk,
-    /// Before the step behind this name, or after that to this name.
-    name: &'static [u8],
-    is_before: bool,
-    event: Option<Box<dyn FnOnce() + Send + 'e>>,
-    last: Vec<u8>,
-}
-
-impl TreeSource for Eventful<'_> {
-    fn next(&mut self) -> Result<Option<Step>> {
-        if self.is_before && self.last == self.name {
-            self.event.take().into_iter().for_each(|event| event());
-        }
-        let step = self.walk.next()?;
-        if let Some(Step::Entry(found)) = &step {
-            self.last.clone_from(&found.name);
-        }
-        if !self.is_before && self.last == self.name {
-            self.event.take().into_iter().for_each(|event| event());
-        }
-        Ok(step)
-    }
-    fn complete(&mut self, found: &mut Seen) -> bool {
-        self.walk.complete(found)
-    }
-    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
-        TreeSource::open_file(&mut self.walk, found)
-    }
-    fn vanished(&self) -> u64 {
-        self.walk.vanished()
-    }
-    fn traits(&self, file_system: u16) -> FileSystemTraits {
-        self.walk.traits(file_system)
-    }
-    fn owners(&self) -> Owners {
-        Owners::default()
     }
 }
 
@@ -173,22 +88,25 @@ fn a_file_that_changes_between_its_names_is_read_again_under_both() {
         let changed = fs::metadata(root.join("a")).unwrap().ctime();
         world.pass_seconds(changed + 3600 - 1_790_000_000);
         let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
-        let backup = |event: Option<Box<dyn FnOnce() + Send + '_>>| {
+        let events = Events::default();
+        let backup = || {
             world.pass_seconds(3600);
             let mut session = repository.backup("home", kit::options()).unwrap();
-            let walk = Walk::open(&root, &Rules::default()).unwrap();
-            let name: &[u8] = if is_before { b"a" } else { b"b" };
-            let source = Eventful { walk, name, is_before, event, last: Vec::new() };
+            let happening = events.clone();
+            let source = Box::new(Scripted::new(&root, move |at| happening.reach(at)));
             let options = TreeOptions::default();
-            session.add_tree_from("files", "eventful", Box::new(source), &options).unwrap();
+            session.add_tree_from("files", "eventful", source, &options).unwrap();
             session.finish().unwrap();
         };
         if has_parent {
-            backup(None);
+            backup();
         }
-        backup(Some(Box::new(|| fs::write(root.join("a"), [2; 9000]).unwrap())));
+        let (path, at) = (root.join("a"), if is_before { At::Done("a") } else { At::Step("b") });
+        events.add(at, move || fs::write(path, [2; 9000]).unwrap());
+        backup();
+        assert!(events.have_happened());
         for _ in 0..2 {
-            backup(None);
+            backup();
             let found = kit::latest(&repository, "home").unwrap();
             let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
             for name in [&b"a"[..], b"b"] {
@@ -197,52 +115,6 @@ fn a_file_that_changes_between_its_names_is_read_again_under_both() {
                 assert!(is_new, "{} {has_parent} {is_before}", name.escape_ascii());
             }
         }
-    }
-}
-
-type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
-
-/// A directory in which something happens behind the first bytes that are read of a file.
-struct Interrupted {
-    walk: Walk,
-    event: Event,
-}
-
-struct InterruptedFile(Box<dyn FileSource>, Event);
-
-impl TreeSource for Interrupted {
-    fn next(&mut self) -> Result<Option<Step>> {
-        self.walk.next()
-    }
-    fn complete(&mut self, found: &mut Seen) -> bool {
-        self.walk.complete(found)
-    }
-    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
-        let file = TreeSource::open_file(&mut self.walk, found)?;
-        Ok(Box::new(InterruptedFile(file, self.event.clone())))
-    }
-    fn vanished(&self) -> u64 {
-        self.walk.vanished()
-    }
-    fn traits(&self, file_system: u16) -> FileSystemTraits {
-        self.walk.traits(file_system)
-    }
-    fn owners(&self) -> Owners {
-        Owners::default()
-    }
-}
-
-impl FileSource for InterruptedFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let read = self.0.read_at(offset, buffer);
-        self.1.lock().unwrap().take().into_iter().for_each(|event| event());
-        read
-    }
-    fn status(&self) -> Result<Metadata> {
-        self.0.status()
-    }
-    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
-        self.0.next_data(offset, size)
     }
 }
 
@@ -262,20 +134,18 @@ fn an_attribute_that_changes_while_its_file_is_read_is_in_the_next_backup() {
         let changed = fs::metadata(&path).unwrap().ctime();
         world.pass_seconds(changed + 3600 - 1_790_000_000);
         let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
-        let happens: Box<dyn FnOnce() + Send> = Box::new(move || {
-            assert!(set_xattr(&path, "user.note", b"after"));
-        });
-        let event = Arc::new(Mutex::new(Some(happens)));
+        let events = Events::default();
+        events.add(At::Read("file", 0), move || assert!(set_xattr(&path, "user.note", b"after")));
         for _ in 0..2 {
             world.pass_seconds(3600);
             let mut session = repository.backup("home", kit::options()).unwrap();
-            let walk = Walk::open(&root, &Rules::default()).unwrap();
-            let source = Box::new(Interrupted { walk, event: event.clone() });
+            let happening = events.clone();
+            let source = Box::new(Scripted::new(&root, move |at| happening.reach(at)));
             let options = TreeOptions::default();
             session.add_tree_from("files", "interrupted", source, &options).unwrap();
             session.finish().unwrap();
         }
-        assert!(event.lock().unwrap().is_none(), "it has happened");
+        assert!(events.have_happened());
         let found = kit::latest(&repository, "home").unwrap();
         let volume = TreeVolume::open(&repository, found.volume("files").unwrap(), 0).unwrap();
         let xattrs = volume.find(b"file").unwrap().metadata.xattrs;

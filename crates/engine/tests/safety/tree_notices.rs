@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use silt_format::Result;
+use silt_format::tree::Timestamp;
 use silt_storage::MemoryStorage;
 use silt_tree::{
     FileSource, FileSystemTraits, Found as Seen, Owners, Rules, Step, TreeSource, Trust, Walk,
@@ -35,6 +36,9 @@ impl TreeSource for Mounts {
     }
     fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
         TreeSource::open_file(&mut self.0, found)
+    }
+    fn born(&self) -> Option<Timestamp> {
+        self.0.born()
     }
     fn vanished(&self) -> u64 {
         self.0.vanished()

@@ -3,121 +3,19 @@
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use silt_format::Result;
-use silt_format::tree::{Metadata, State, Timestamp};
+use silt_format::tree::State;
 use silt_storage::MemoryStorage;
-use silt_tree::{
-    FileSource, FileSystemTraits, Found as Seen, Owners, Rules, Step, TreeSource, Trust, Walk,
-};
+use silt_tree::Trust;
 use siltstone::{Repository, TreeOptions, TreeVolume};
 
 use crate::kit::{self, World};
 use crate::tree_kit::{Scratch, set_modified};
+use crate::tree_script::{At, Events, Scripted};
 use crate::trees::{assert_whole, rename, restore};
-
-/// What happens once, when a step of this name was taken, or when the file was read.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum At {
-    /// Behind the status of the name, before anything else of it.
-    Step(&'static str),
-    /// Behind the first bytes that are read of it.
-    Read(&'static str),
-}
-
-type Event = Box<dyn FnOnce() + Send>;
-type Events = Arc<Mutex<HashMap<At, Event>>>;
-
-/// A directory in which something happens while it is walked.
-struct Scripted {
-    walk: Walk,
-    events: Events,
-    /// The inode numbers that names have instead of their own.
-    numbers: HashMap<&'static str, u64>,
-    /// The number that the entry of the last step really has.
-    real: u64,
-}
-
-fn text(name: &[u8]) -> String {
-    String::from_utf8(name.to_vec()).unwrap()
-}
-
-fn happen(events: &Events, is_now: impl Fn(&At) -> bool) {
-    let mut waiting = events.lock().unwrap();
-    let now: Vec<At> = waiting.keys().filter(|at| is_now(at)).copied().collect();
-    now.iter().for_each(|at| waiting.remove(at).unwrap()());
-}
-
-impl Scripted {
-    fn renumber(&mut self, found: &mut Seen) {
-        self.real = found.metadata.inode;
-        if let Some(number) = self.numbers.get(&*text(&found.name)) {
-            found.metadata.inode = *number;
-        }
-    }
-}
-
-impl TreeSource for Scripted {
-    fn next(&mut self) -> Result<Option<Step>> {
-        let mut step = self.walk.next()?;
-        if let Some(Step::Entry(found)) = &mut step {
-            self.renumber(found);
-            let name = text(&found.name);
-            happen(&self.events, |at| matches!(at, At::Step(of) if *of == name));
-        }
-        Ok(step)
-    }
-    fn complete(&mut self, found: &mut Seen) -> bool {
-        if !self.numbers.contains_key(&*text(&found.name)) {
-            return self.walk.complete(found);
-        }
-        found.metadata.inode = self.real;
-        let is_there = self.walk.complete(found);
-        self.renumber(found);
-        is_there
-    }
-    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
-        let mut metadata = found.metadata.clone();
-        if self.numbers.contains_key(&*text(&found.name)) {
-            metadata.inode = self.real;
-        }
-        let real = Seen { name: found.name.clone(), metadata, problem: None };
-        let file = TreeSource::open_file(&mut self.walk, &real)?;
-        Ok(Box::new(ScriptedFile(file, text(&found.name), self.events.clone())))
-    }
-    fn born(&self) -> Option<Timestamp> {
-        self.walk.born()
-    }
-    fn vanished(&self) -> u64 {
-        self.walk.vanished()
-    }
-    fn traits(&self, file_system: u16) -> FileSystemTraits {
-        self.walk.traits(file_system)
-    }
-    fn owners(&self) -> Owners {
-        Owners::default()
-    }
-}
-
-struct ScriptedFile(Box<dyn FileSource>, String, Events);
-
-impl FileSource for ScriptedFile {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let read = self.0.read_at(offset, buffer);
-        happen(&self.2, |at| matches!(at, At::Read(of) if *of == self.1));
-        read
-    }
-    fn status(&self) -> Result<Metadata> {
-        self.0.status()
-    }
-    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
-        self.0.next_data(offset, size)
-    }
-}
 
 /// A directory, and a repository whose clock is an hour ahead of its files.
 struct Stage {
@@ -128,6 +26,7 @@ struct Stage {
     options: TreeOptions,
     events: Events,
     numbers: HashMap<&'static str, u64>,
+    tells_births: bool,
 }
 
 impl Stage {
@@ -137,11 +36,12 @@ impl Stage {
         let (repository, world) = crate::trees::repository(&scratch);
         let (options, events, numbers) =
             (TreeOptions::default(), Events::default(), HashMap::new());
-        Self { scratch, root, repository, world, options, events, numbers }
+        let tells_births = true;
+        Self { scratch, root, repository, world, options, events, numbers, tells_births }
     }
 
-    fn at(&self, at: At, event: impl FnOnce() + Send + 'static) {
-        self.events.lock().unwrap().insert(at, Box::new(event));
+    fn at(&self, at: At<'static>, event: impl FnOnce() + Send + 'static) {
+        self.events.add(at, event);
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -156,12 +56,12 @@ impl Stage {
     fn backup(&self) -> TreeVolume {
         self.world.pass_seconds(3600);
         let mut session = self.repository.backup("home", kit::options()).unwrap();
-        let walk = Walk::open(&self.root, &Rules::default()).unwrap();
-        let (events, numbers) = (self.events.clone(), self.numbers.clone());
-        let source = Box::new(Scripted { walk, events, numbers, real: 0 });
+        let events = self.events.clone();
+        let mut source = Box::new(Scripted::new(&self.root, move |at| events.reach(at)));
+        (source.numbers, source.tells_births) = (self.numbers.clone(), self.tells_births);
         session.add_tree_from("files", "scripted", source, &self.options).unwrap();
         session.finish().unwrap();
-        assert!(self.events.lock().unwrap().is_empty(), "all has happened");
+        assert!(self.events.have_happened());
         let found = kit::latest(&self.repository, "home").unwrap();
         TreeVolume::open(&self.repository, found.volume("files").unwrap(), 0).unwrap()
     }
@@ -186,23 +86,32 @@ fn inode(path: &Path) -> u64 {
 }
 
 /// A file with two names is removed when one was read, and its number given to a new file with two
-/// names: each name has the content of its own file.
+/// names: each name has the content of its own file, even where nothing says when it was created.
 #[test]
 fn the_number_of_a_removed_file_does_not_bring_its_content_back() {
-    for (has_parent, new_names) in [(false, 2), (false, 1), (true, 2), (true, 1)] {
+    let cases = [(false, 2), (false, 1), (true, 2), (true, 1)];
+    for (tells_births, (has_parent, new_names)) in
+        [true, false].into_iter().flat_map(|tells| cases.map(|case| (tells, case)))
+    {
         let mut stage = Stage::new();
+        stage.tells_births = tells_births;
         stage.write("a", &[1; 9000]);
         stage.link("a", "z removed");
         if has_parent {
             stage.backup();
         }
         // It is created at another time, as the clock of the kernel goes in ticks.
-        let born = |name: &str| fs::metadata(stage.root.join(name)).unwrap().created().ok();
-        while born("a").is_some() && (!stage.root.join("m").exists() || born("m") == born("a")) {
+        let status = |name: &str| fs::metadata(stage.root.join(name)).unwrap();
+        let (born, modified) = (status("a").created().ok(), status("a").modified().unwrap());
+        let is_later = || {
+            let status = status("m");
+            status.created().ok() != born && status.modified().unwrap() != modified
+        };
+        while born.is_some() && !(stage.root.join("m").exists() && is_later()) {
             drop(fs::remove_file(stage.root.join("m")));
             stage.write("m", &[2; 9000]);
         }
-        if born("a").is_none() {
+        if born.is_none() {
             eprintln!("SKIPPED: the temporary folder does not tell when files were created");
             return;
         }
@@ -225,6 +134,48 @@ fn the_number_of_a_removed_file_does_not_bring_its_content_back() {
             assert_eq!(inode(&restored.join("m")), inode(&restored.join("n")));
         }
         assert_ne!(inode(&restored.join("a")), inode(&restored.join("m")));
+    }
+}
+
+/// A file is changed when the status of all its names was read: before the first is reached, or
+/// behind it. Where nothing says when files are created, it becomes two then, and each is whole.
+#[test]
+fn a_file_that_changes_between_its_names_is_what_it_was_under_each() {
+    let births = [(true, "a"), (true, "b"), (false, "a"), (false, "b")];
+    let cases = [true, false].into_iter().flat_map(|has_parent| births.map(|it| (has_parent, it)));
+    for (has_parent, (tells_births, at)) in cases {
+        let mut stage = Stage::new();
+        stage.tells_births = tells_births;
+        stage.write("a", &[1; 9000]);
+        set_modified(&stage.root.join("a"), 1_000_000_000, 0);
+        stage.link("a", "b");
+        stage.link("a", "c");
+        if has_parent {
+            stage.backup();
+        }
+        let path = stage.root.join("c");
+        stage.at(At::Step(at), move || fs::write(path, [2; 9000]).unwrap());
+        let volume = stage.backup();
+        let contents = ["a", "b", "c"].map(|name| read(&volume, name)[0]);
+        // With a parent, the status of each name says that it is unchanged.
+        let wanted = match (at, tells_births) {
+            _ if has_parent => [1, 1, 1],
+            ("a", _) => [2, 2, 2],
+            (_, true) => [1, 1, 1],
+            (_, false) => [1, 2, 2],
+        };
+        assert_eq!(contents, wanted, "{tells_births} {at} {has_parent}");
+        let state = |name: &str| volume.find(name.as_bytes()).unwrap().state;
+        assert!(["a", "b", "c"].iter().all(|name| state(name) != State::Changed));
+        let restored = stage.restore("restored");
+        let number = |name: &str| inode(&restored.join(name));
+        assert_eq!(number("b"), number("c"));
+        assert_eq!(number("a") == number("b"), contents[0] == contents[1]);
+        // The next backup finds one file again.
+        let volume = stage.backup();
+        assert_eq!(["a", "b", "c"].map(|name| read(&volume, name)[0]), [2, 2, 2]);
+        let restored = stage.restore("restored later");
+        assert_eq!(inode(&restored.join("a")), inode(&restored.join("c")));
     }
 }
 
@@ -263,7 +214,7 @@ fn names_that_come_and_go_do_not_end_the_backup() {
         stage.link("a", "z");
         stage.write("m", b"m");
         let root = stage.root.clone();
-        stage.at(At::Read("a"), move || {
+        stage.at(At::Read("a", 0), move || {
             fs::remove_file(root.join("y")).unwrap();
             fs::remove_file(root.join("z")).unwrap();
             OpenOptions::new().append(true).open(root.join("a")).unwrap().write_all(&[1]).unwrap();
@@ -300,50 +251,7 @@ fn a_file_that_changes_behind_its_status_is_not_taken_for_unchanged() {
     }
 }
 
-/// A file to which more is appended with every read than was read.
-struct Growing(Box<dyn FileSource>, PathBuf);
-
-/// A directory with such files.
-struct GrowingTree(Walk, PathBuf);
-
-impl TreeSource for GrowingTree {
-    fn next(&mut self) -> Result<Option<Step>> {
-        self.0.next()
-    }
-    fn complete(&mut self, found: &mut Seen) -> bool {
-        self.0.complete(found)
-    }
-    fn open_file(&mut self, found: &Seen) -> Result<Box<dyn FileSource>> {
-        let path = self.1.join(text(&found.name));
-        Ok(Box::new(Growing(TreeSource::open_file(&mut self.0, found)?, path)))
-    }
-    fn vanished(&self) -> u64 {
-        self.0.vanished()
-    }
-    fn traits(&self, file_system: u16) -> FileSystemTraits {
-        self.0.traits(file_system)
-    }
-    fn owners(&self) -> Owners {
-        Owners::default()
-    }
-}
-
-impl FileSource for Growing {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let read = self.0.read_at(offset, buffer)?;
-        let file = OpenOptions::new().write(true).open(&self.1).unwrap();
-        let size = file.metadata().unwrap().len();
-        file.write_all_at(&vec![7; 2 * read], size).unwrap();
-        Ok(read)
-    }
-    fn status(&self) -> Result<Metadata> {
-        self.0.status()
-    }
-    fn next_data(&self, offset: u64, size: u64) -> Result<Option<Range<u64>>> {
-        self.0.next_data(offset, size)
-    }
-}
-
+/// More is appended to each with every read than was read.
 #[test]
 fn files_that_grow_faster_than_they_are_read_are_read_twice_and_marked() {
     let scratch = Scratch::new();
@@ -356,8 +264,12 @@ fn files_that_grow_faster_than_they_are_read_are_read_twice_and_marked() {
     let world = World::new(1);
     let repository = kit::init(Arc::new(MemoryStorage::new()), &world).unwrap();
     let mut session = repository.backup("home", kit::options()).unwrap();
-    let walk = Walk::open(&root, &Rules::default()).unwrap();
-    let source = Box::new(GrowingTree(walk, root.clone()));
+    let folder = root.clone();
+    let source = Box::new(Scripted::new(&root, move |at| {
+        let At::Read(name, bytes) = at else { return };
+        let mut file = OpenOptions::new().append(true).open(folder.join(name)).unwrap();
+        file.write_all(&vec![7; 2 * bytes]).unwrap();
+    }));
     session.add_tree_from("files", "growing", source, &TreeOptions::default()).unwrap();
     session.finish().unwrap();
     let found = kit::latest(&repository, "home").unwrap();

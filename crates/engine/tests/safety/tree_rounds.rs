@@ -473,6 +473,30 @@ fn a_series_that_shares_nothing_takes_part_by_itself() {
     assert!(kit::restore(&repository, &alone).unwrap() == fleet.disk);
 }
 
+/// Nobody else can use what a scan finds in it, so a round does not scan it, and its backup
+/// reads it once.
+#[test]
+fn a_tree_that_shares_nothing_is_read_by_its_backup_alone() {
+    let [asked, asked_of_others] = [false, true].map(|no_share| {
+        let fleet = Fleet::new();
+        let (_, _, repository) = fleet.one_host();
+        let (walks, read_again) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let note = || {
+            read_again.fetch_add(1, Ordering::SeqCst);
+        };
+        let mut members = fleet.members();
+        let scanned = Some(When::Open(0));
+        members[0] = tree("a", Changing::new(&fleet.roots[0], scanned, &note, &walks));
+        members[0].options.no_share = no_share;
+        let report = repository.backup_round(members, &rescan()).unwrap();
+        assert_eq!(walks.into_inner(), 1);
+        assert_eq!(read_again.into_inner(), usize::from(!no_share));
+        fleet.assert_whole(&repository);
+        report.requested_chunks
+    });
+    assert!(asked_of_others < asked, "{asked_of_others} of {asked}");
+}
+
 /// A host's trees and disks share with those of others what all have, stored by one of them.
 #[test]
 fn hosts_store_together_what_their_trees_and_disks_have_in_common() {

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use silt_format::number::{to_u64, to_usize};
-use silt_format::tree::{DeviceNumber, Entry, EntryKind, State};
+use silt_format::tree::{DeviceNumber, Entry, EntryKind, FileId, State};
 use silt_format::{Error, ErrorKind, Result};
 use siltstone::TreeVolume;
 
@@ -26,8 +26,8 @@ const LINKED: u64 = 1 << 63;
 pub enum Place {
     /// The root directory.
     Root,
-    /// A file with hard links: its type, file system and inode number.
-    Linked(EntryKind, u16, u64),
+    /// A file with hard links.
+    Linked(EntryKind, FileId),
     /// The directory's node number, and the name in it.
     Name(u64, Vec<u8>),
 }
@@ -51,7 +51,7 @@ impl Inside {
     fn child(&self, number: u64, entry: Entry) -> Node {
         let metadata = &entry.metadata;
         let place = if metadata.links > 1 && metadata.kind != EntryKind::Directory {
-            Place::Linked(metadata.kind, metadata.file_system, metadata.inode)
+            Place::Linked(metadata.kind, entry.file_id())
         } else {
             Place::Name(number, entry.name.clone())
         };
@@ -251,5 +251,53 @@ impl Directory {
     /// Returns the node of an entry.
     pub fn node(&self, entry: &Entry) -> Node {
         self.inside.child(self.number, entry.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use silt_format::tree::{Extent, FileKind, Metadata, Timestamp};
+    use silt_format::{Id, SeriesId};
+
+    use super::*;
+
+    fn file(name: &[u8], address: u64) -> Entry {
+        let time = Timestamp { seconds: 1, nanoseconds: 0 };
+        let metadata = Metadata {
+            kind: EntryKind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            modified: time,
+            changed: time,
+            size: 9,
+            inode: 7,
+            file_system: 0,
+            links: 2,
+            target: Vec::new(),
+            device: DeviceNumber::default(),
+            flags: 0,
+            xattrs: Vec::new(),
+        };
+        Entry {
+            name: name.to_vec(),
+            metadata,
+            state: State::Whole,
+            content: FileKind::Other,
+            extents: vec![Extent { address: Some(address), bytes: 9 }],
+            subtree: None,
+        }
+    }
+
+    /// A file that was given the number of a removed one must not share its pages in the kernel.
+    #[test]
+    fn files_with_one_inode_number_and_other_contents_are_different_nodes() {
+        let (series, snapshot) = (SeriesId::NONE, Id(1));
+        let volume = VolumeId { series, snapshot, volume: "files".to_owned() };
+        let folder = Inside { volume: Arc::new(volume), entry: Arc::new(file(b"", 0)) };
+        let key = |name: &[u8], address| folder.child(5, file(name, address)).key;
+        assert!(key(b"a", 100) == key(b"b", 100));
+        assert!(key(b"a", 100) != key(b"c", 200));
+        assert_ne!(linked_inode(&key(b"a", 100)), linked_inode(&key(b"c", 200)));
     }
 }

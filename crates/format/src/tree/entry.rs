@@ -2,7 +2,7 @@
 
 use crate::codec::{Decoder, Encoder};
 use crate::number::{to_u16, to_u32};
-use crate::tree::{EntryKind, FileKind, Metadata, NAME_BYTES_MAX, Subtree};
+use crate::tree::{EntryKind, FileKind, Metadata, NAME_BYTES_MAX, Subtree, Timestamp};
 use crate::{Result, SEGMENT_BYTES};
 
 const HAS_EXTENTS: u8 = 1;
@@ -58,7 +58,21 @@ pub struct Entry {
     pub subtree: Option<Subtree>,
 }
 
+/// Identifies a file with hard links within a tree: file system, inode number, size, time of the
+/// last modification, and address of the content.
+///
+/// The inode number is not enough: if a file is removed during a backup, its number may be that of
+/// another file by the time when the walk reaches that.
+pub type FileId = (u16, u64, u64, Timestamp, Option<u64>);
+
 impl Entry {
+    /// Returns what the names of one file have in common, and names of others do not.
+    pub fn file_id(&self) -> FileId {
+        let metadata = &self.metadata;
+        let address = self.extents.iter().find_map(|extent| extent.address);
+        (metadata.file_system, metadata.inode, metadata.size, metadata.modified, address)
+    }
+
     /// The stored form.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();

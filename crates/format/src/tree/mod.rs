@@ -6,7 +6,7 @@ mod metadata;
 mod page;
 mod volume;
 
-pub use entry::{Entry, Extent, State};
+pub use entry::{Entry, Extent, FileId, State};
 pub use kind::{FileChunking, FileKind, KindCounts};
 pub use metadata::{DeviceNumber, EntryKind, Metadata, Timestamp, Xattr};
 pub use page::{Subtree, TREE_LEVELS_MAX, TREE_PAGE_BYTES_MAX, TreeBranch, TreePage};

@@ -1,16 +1,12 @@
 //! `silt backup --due-since`: a backup that was made already is not made again.
 
 use serde_json::json;
-use silt_format::{Error, ErrorKind, SnapshotEntry};
+use silt_format::{AHEAD_NS_MAX, Error, ErrorKind, SnapshotEntry};
 use siltstone::Repository;
 
 use super::{Failure, Session, short};
 use crate::cli::Backup;
 use crate::{output, snapshot_name};
-
-/// How far in the future a snapshot may be dated and still count. The clock of the host that made
-/// one from further ahead was wrong, and nothing is known about when it was made.
-const AHEAD_NS_MAX: i64 = 600_000_000_000;
 
 /// The time of `--due-since`, in nanoseconds since 1970.
 pub fn since(args: &Backup) -> Result<Option<i64>, Failure> {

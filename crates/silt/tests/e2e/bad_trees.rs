@@ -396,6 +396,55 @@ fn names_are_bytes_in_every_command() {
     place.silt(&["check", "--read-data"]).exits(0);
 }
 
+/// Whoever makes a file must not be able to write to the terminal of the one who lists it.
+#[test]
+fn no_name_gives_orders_to_a_terminal() {
+    let place = Place::new();
+    let home = place.path("home");
+    // An escape sequence, its short form, a line that looks like one of the program, and a mark
+    // that turns the direction of text.
+    let names =
+        ["a\x1b]0;title\x07", "b\u{9b}31m", "c\nsilt: all is well", "d\u{202e}txt", "e\x7f\r"];
+    for name in names {
+        fs::create_dir_all(home.join(name)).unwrap();
+        fs::write(home.join(name).join(name), b"1").unwrap();
+        std::os::unix::fs::symlink(name, home.join(name).join("link")).unwrap();
+    }
+    let silt = |args: &[&str]| {
+        let run = place.silt(args);
+        let is_order =
+            |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{202a}'..='\u{202e}');
+        let said = [&run.out[..], &run.err].concat();
+        assert_eq!(said.chars().find(is_order), None, "{args:?}: {said:?}");
+        assert!(said.lines().all(|line| line != "silt: all is well"), "{args:?}: {said:?}");
+        run
+    };
+    let path = place.text("home");
+    let exclude = ["--exclude", "b*", "--exclude", "*\n*", "--dry-run"];
+    silt(&[&["backup", "home", &path][..], &exclude].concat()).exits(0).says("Would leave out");
+    silt(&["backup", "home", &path]).exits(0);
+    for options in [&["-R"][..], &["-R", "-l"], &["-R", "--acl"]] {
+        silt(&[&["ls", "home@latest:/"], options].concat()).exits(0).says("title");
+    }
+    silt(&["find", "home@latest"]).exits(0).says("title");
+    silt(&["find", "home", "-l"]).exits(0).says("title");
+    for name in names {
+        silt(&["versions", &format!("home:/{name}/{name}")]).exits(0);
+        silt(&["cat", &format!("home@latest:/{name}")]).exits(1).says("is a directory");
+        silt(&["cat", &format!("home@latest:/{name}/{name}/x")]).exits(1);
+        silt(&["restore", &format!("home@latest:/{name}"), "out"]);
+        // It is in the way.
+        silt(&["restore", "home@latest:/", "out"]);
+        fs::write(home.join(name).join(name), b"22").unwrap();
+    }
+    silt(&["restore", "home@latest:/", "all"]).exits(0);
+    silt(&["restore", "home@latest:/", "all"]).exits(13).says("all is well");
+    let before = place.silt(&["show", "home@latest", "--json"]).exits(0).messages();
+    let before = before[0]["id"].as_str().unwrap().to_owned();
+    silt(&["backup", "home", &path]).exits(0);
+    silt(&["diff", &before, "home@latest"]).exits(0).says("title");
+}
+
 /// The directory that is backed up, and the one that is restored to, may have such names, too.
 #[test]
 fn roots_and_targets_are_bytes() {

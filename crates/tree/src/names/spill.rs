@@ -1,8 +1,8 @@
 //! Sorted names in temporary files.
 //!
-//! A file consists of blocks: length of the entries in bytes (`u32`), CRC-32 of them, then the
-//! entries as in a batch in memory. A run is a range of blocks whose names ascend. The files have
-//! no name and end with the process.
+//! A file consists of blocks: length of the entries in bytes (`u32`), then the entries as in a
+//! batch in memory, sealed, and the tag. A run is a range of blocks whose names ascend. The files
+//! have no name and end with the process, and so do their keys: names can be as secret as content.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,17 +12,40 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use flate2::Crc;
 use silt_format::number::{to_u32, to_u64};
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Error, ErrorKind, Result, Sealer, TAG_BYTES};
 
 use super::{Batch, HEADER_BYTES};
 
 /// Size of a block in bytes, without the header. The entry that exceeds it is the block's last.
 const BLOCK_BYTES: usize = 32 << 10;
-const BLOCK_HEADER_BYTES: usize = 8;
+const BLOCK_HEADER_BYTES: usize = 4;
 /// Maximum number of runs that are merged at a time. Each takes the memory of a block.
 pub(super) const FAN_IN: usize = 128;
+
+/// A temporary file, and what seals its blocks. No two are written at one place.
+struct SealedFile {
+    file: File,
+    sealer: Sealer,
+}
+
+impl std::fmt::Debug for SealedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.file.fmt(f)
+    }
+}
+
+impl SealedFile {
+    /// Makes a file without a name in the system's folder for temporary files.
+    fn new() -> Result<Self> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key)
+            .map_err(|error| failed("making", io::Error::other(error.to_string())))?;
+        let sealer = Sealer::of_temporary(&key);
+        let file = tempfile::tempfile().map_err(|error| failed("making", error))?;
+        Ok(Self { file, sealer })
+    }
+}
 
 /// A block of the sorted names.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +58,7 @@ struct Place {
 /// Names in order, in a temporary file.
 #[derive(Debug)]
 pub(super) struct Sorted {
-    file: File,
+    file: SealedFile,
     places: Vec<Place>,
     count: usize,
 }
@@ -95,14 +118,14 @@ impl Batch {
 /// Runs of sorted names that are to be merged.
 #[derive(Debug)]
 pub(super) struct Runs {
-    file: File,
+    file: SealedFile,
     end: u64,
     places: Vec<Range<u64>>,
 }
 
 impl Runs {
     pub(super) fn new() -> Result<Self> {
-        Ok(Self { file: temporary()?, end: 0, places: Vec::new() })
+        Ok(Self { file: SealedFile::new()?, end: 0, places: Vec::new() })
     }
 
     /// Adds a batch that is sorted and has a name.
@@ -129,14 +152,14 @@ impl Runs {
                 self.note(&written);
             }
         }
-        let file = temporary()?;
+        let file = SealedFile::new()?;
         let Written { places, count, .. } = merge(&self.file, &self.places, Writer::new(&file, 0))?;
         Ok(Sorted { file, places, count })
     }
 }
 
 /// Merges runs. Writes a name that is in several of them once.
-fn merge(file: &File, runs: &[Range<u64>], mut to: Writer<'_>) -> Result<Written> {
+fn merge(file: &SealedFile, runs: &[Range<u64>], mut to: Writer<'_>) -> Result<Written> {
     let mut readers: Vec<_> = runs.iter().map(|run| Reader::new(file, run.clone())).collect();
     let mut heads = BinaryHeap::with_capacity(readers.len());
     for (number, reader) in readers.iter_mut().enumerate() {
@@ -163,14 +186,14 @@ fn merge(file: &File, runs: &[Range<u64>], mut to: Writer<'_>) -> Result<Written
 
 /// Reads the names of a run.
 struct Reader<'f> {
-    file: &'f File,
+    file: &'f SealedFile,
     rest: Range<u64>,
     block: Vec<u8>,
     at: usize,
 }
 
 impl<'f> Reader<'f> {
-    fn new(file: &'f File, run: Range<u64>) -> Self {
+    fn new(file: &'f SealedFile, run: Range<u64>) -> Self {
         Self { file, rest: run, block: Vec::new(), at: 0 }
     }
 
@@ -196,7 +219,7 @@ impl<'f> Reader<'f> {
 
 /// Writes a run.
 struct Writer<'f> {
-    file: &'f File,
+    file: &'f SealedFile,
     block: Vec<u8>,
     written: Written,
 }
@@ -209,7 +232,7 @@ struct Written {
 }
 
 impl<'f> Writer<'f> {
-    fn new(file: &'f File, start: u64) -> Self {
+    fn new(file: &'f SealedFile, start: u64) -> Self {
         let written = Written { places: Vec::new(), count: 0, end: start };
         Self { file, block: Vec::new(), written }
     }
@@ -230,10 +253,11 @@ impl<'f> Writer<'f> {
         if self.block.is_empty() {
             return Ok(());
         }
-        let (header, entries) = self.block.split_at_mut(BLOCK_HEADER_BYTES);
-        header[..4].copy_from_slice(&to_u32(entries.len()).to_le_bytes());
-        header[4..].copy_from_slice(&checksum(entries).to_le_bytes());
+        let entries = to_u32(self.block.len() - BLOCK_HEADER_BYTES);
+        self.block[..BLOCK_HEADER_BYTES].copy_from_slice(&entries.to_le_bytes());
+        self.file.sealer.seal(self.written.end, &mut self.block, BLOCK_HEADER_BYTES);
         self.file
+            .file
             .write_all_at(&self.block, self.written.end)
             .map_err(|error| failed("writing", error))?;
         self.written.end += to_u64(self.block.len());
@@ -248,33 +272,20 @@ impl<'f> Writer<'f> {
 }
 
 /// Appends the entries of a block to `to`. Returns the size of the block in the file.
-fn read_block(file: &File, offset: u64, to: &mut Vec<u8>) -> Result<u64> {
+fn read_block(from: &SealedFile, offset: u64, to: &mut Vec<u8>) -> Result<u64> {
     let mut header = [0; BLOCK_HEADER_BYTES];
-    file.read_exact_at(&mut header, offset).map_err(|error| failed("reading", error))?;
-    let [a, b, c, d, sum @ ..] = header;
-    let bytes = u32::from_le_bytes([a, b, c, d]) as usize;
+    from.file.read_exact_at(&mut header, offset).map_err(|error| failed("reading", error))?;
+    let bytes = u32::from_le_bytes(header) as usize;
     if bytes > BLOCK_BYTES + HEADER_BYTES + usize::from(u8::MAX) {
         return Err(damaged());
     }
     let start = to.len();
-    to.resize(start + bytes, 0);
-    file.read_exact_at(&mut to[start..], offset + to_u64(BLOCK_HEADER_BYTES))
-        .map_err(|error| failed("reading", error))?;
-    if checksum(&to[start..]) != u32::from_le_bytes(sum) {
-        return Err(damaged());
-    }
-    Ok(to_u64(BLOCK_HEADER_BYTES + bytes))
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    let mut crc = Crc::new();
-    crc.update(bytes);
-    crc.sum()
-}
-
-/// Makes a file without a name in the system's folder for temporary files.
-fn temporary() -> Result<File> {
-    tempfile::tempfile().map_err(|error| failed("making", error))
+    to.resize(start + bytes + TAG_BYTES, 0);
+    let behind = offset + to_u64(BLOCK_HEADER_BYTES);
+    from.file.read_exact_at(&mut to[start..], behind).map_err(|error| failed("reading", error))?;
+    from.sealer.open(offset, &mut to[start..]).map_err(|_| damaged())?;
+    to.truncate(start + bytes);
+    Ok(to_u64(BLOCK_HEADER_BYTES + bytes + TAG_BYTES))
 }
 
 fn failed(operation: &str, error: io::Error) -> Error {
@@ -293,12 +304,20 @@ fn damaged() -> Error {
 
 #[cfg(test)]
 impl Sorted {
+    /// All bytes of the file.
+    pub(super) fn stored(&self) -> Vec<u8> {
+        let bytes = self.file.file.metadata().unwrap().len();
+        let mut stored = vec![0; usize::try_from(bytes).unwrap()];
+        self.file.file.read_exact_at(&mut stored, 0).unwrap();
+        stored
+    }
+
     /// Changes a byte of a name in each block.
     pub(super) fn damage(&self) {
         for place in &self.places {
             let (at, mut byte) = (place.offset + 20, [0]);
-            self.file.read_exact_at(&mut byte, at).unwrap();
-            self.file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+            self.file.file.read_exact_at(&mut byte, at).unwrap();
+            self.file.file.write_all_at(&[byte[0] ^ 1], at).unwrap();
         }
     }
 }

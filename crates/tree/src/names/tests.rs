@@ -78,6 +78,15 @@ fn a_damaged_file_is_noticed() {
     assert!(found.contains(b"x").is_err());
 }
 
+#[test]
+fn nobody_reads_names_in_a_temporary_file() {
+    let mut sorter = Sorter::within(1 << 10);
+    (0..500).for_each(|number| sorter.push(&[b"secret ", &*name(number)].concat(), 0).unwrap());
+    let stored = sorter.finish().unwrap().sorted.unwrap().stored();
+    assert!(stored.len() > 500 * 50);
+    assert!(stored.windows(6).all(|part| part != b"secret" && part != b"......"));
+}
+
 proptest! {
     #[test]
     fn names_come_in_order_and_once(
