@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
-    BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error, FRAMES_MAX, Fingerprint,
-    HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer, SeriesId, names,
+    ApplicationRun, BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error,
+    FRAMES_MAX, Fingerprint, HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer,
+    SeriesId, names,
 };
 use silt_repository::frame_packer::{FramePacker, RawFrame, large_frame_bytes};
 use silt_repository::objects::{Address, Objects, close_object};
 use silt_repository::upload::Uploads;
 use silt_repository::upload_queue::Upload;
 
+use silt_routing::Application;
 use silt_storage::AlignedBuffer;
 
 use super::packed_frames::PackedFrames;
@@ -42,6 +44,8 @@ pub struct ContainerWriter {
     pub stored_bytes: u64,
     uploads: Uploads,
     packed: PackedFrames,
+    /// Of the next chunks.
+    application: u16,
 }
 
 struct OpenContainer {
@@ -92,6 +96,7 @@ impl ContainerWriter {
             stored_bytes: 0,
             uploads,
             packed: PackedFrames::default(),
+            application: ApplicationRun::UNKNOWN,
         })
     }
 
@@ -118,6 +123,11 @@ impl ContainerWriter {
     /// Puts the next chunks into frames for large files, or into those of the configured size.
     pub(crate) fn set_large_frames(&mut self, are_large: bool) {
         self.frame_bytes = if are_large { self.large_frame_bytes } else { self.small_frame_bytes };
+    }
+
+    /// Notes in the directory of which application the next chunks are.
+    pub(crate) fn set_application(&mut self, application: Application) {
+        self.application = application.0;
     }
 
     /// Adds a chunk. The returned reference becomes valid when the session commits.
@@ -158,6 +168,7 @@ impl ContainerWriter {
             enlarged.into_iter().for_each(|small| pipeline.recycle_frame(small));
         }
         let slot = to_u16(open.packer.slots());
+        open.packer.begin_application(slot, self.application);
         open.packer.push(slot, chunk, fingerprint, frame_bytes);
         Ok(Reference::new(self.store, open.number, slot))
     }

@@ -23,17 +23,22 @@ pub trait SharedPlaces: fmt::Debug + Send + Sync {
 
 /// Knows what storage nodes have: the way to a process beside each node.
 ///
-/// Each question is about several nodes, by their numbers. The answers come in the same order;
-/// `None` says that the node's index in the storage is to be used instead.
+/// Each question is about one application, by its number in the nodes' heads, and several nodes, by
+/// theirs. The answers come in the same order; `None` says that the node's index in the storage is
+/// to be used instead.
 pub trait NodeAnswers: fmt::Debug + Send + Sync {
     /// How many representatives of each handprint a node has. A handprint is the eight smallest
     /// fingerprints of a super-chunk, by their first eight bytes.
-    fn similar(&self, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>>;
+    fn similar(&self, application: u16, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>>;
 
     /// The places of chunks in a node, by fingerprint and length in bytes, `None` where it knows
     /// none. They come in the order of their volume. A backup uses only places that the node's
     /// head allows.
-    fn find(&self, asked: &[(u16, Vec<Wanted>)]) -> Vec<Option<Vec<Option<Reference>>>>;
+    fn find(
+        &self,
+        application: u16,
+        asked: &[(u16, Vec<Wanted>)],
+    ) -> Vec<Option<Vec<Option<Reference>>>>;
 }
 
 /// A chunk that is looked up: its fingerprint, and its length in bytes.

@@ -34,6 +34,8 @@ use crate::{NodeMemoryOptions, Result, sharing};
 
 /// The node's number in references.
 const NODE: u16 = 2;
+/// The application of its chunks.
+const DISKS: u16 = 1;
 const CHUNK_BYTES: u32 = 4096;
 /// Chunks of a container: 16 MiB of data.
 const CHUNKS: u16 = 4096;
@@ -86,6 +88,7 @@ impl Generated {
             directory.frames.push(Frame { offset, sealed_bytes, raw_bytes });
             offset += sealed_bytes;
             for slot in frame * FRAME_CHUNKS..(frame + 1) * FRAME_CHUNKS {
+                directory.begin_application(slot, DISKS);
                 directory.push(slot, frame, CHUNK_BYTES, fingerprint(number, slot));
             }
         }
@@ -239,11 +242,11 @@ fn measure(options: &NodeMemoryOptions, place: &Path, containers: u32) -> Result
             .map(|slot| (fingerprint(container, slot), CHUNK_BYTES))
             .collect();
         let handprint = handprint(wanted.iter().map(|(print, _)| print_of(print)), 8);
-        let counts = client.similar(&[(NODE, vec![handprint])]).pop().flatten();
+        let counts = client.similar(DISKS, &[(NODE, vec![handprint])]).pop().flatten();
         let counts = counts.ok_or("the node's process does not answer")?;
         similar += u32::from(counts.first().is_some_and(|count| *count > 0));
         chunks += wanted.len();
-        let found = client.find(&[(NODE, wanted)]).pop().flatten();
+        let found = client.find(DISKS, &[(NODE, wanted)]).pop().flatten();
         known += found.ok_or("the node's process does not answer")?.iter().flatten().count();
     }
     println!(

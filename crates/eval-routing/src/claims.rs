@@ -32,7 +32,7 @@ const REASONS: &str = "Each figure is computed from the outcomes below. Where a 
 pub fn table(outcomes: &[Outcome], files: &[Outcome]) -> Table {
     let mut table = Table::new(
         "What the paper claims, and what holds here",
-        &["claim", "published", "here", "verdict"],
+        &["claim", "published (output)", "here (output)", "verdict"],
     );
     let mut row = |claim: &str, published: &str, here: Option<f64>, holds: bool| {
         let here_text = here.map_or("no run".to_owned(), number);

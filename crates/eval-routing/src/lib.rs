@@ -7,14 +7,19 @@
     reason = "an evaluation reads the clock, says how far it is, and computes shares"
 )]
 
+mod ablation;
 mod balls;
+mod change;
 mod claims;
 mod feed;
+mod fsl;
+mod paper;
 mod parallel;
 mod resume;
 mod served;
 mod sets;
 mod tables;
+mod traced;
 mod ways;
 
 #[cfg(test)]
@@ -35,6 +40,8 @@ pub use self::served::{MemberOptions, run as run_member};
 
 /// Logical bytes of the generated sets, of their different ones, roughly: how much to generate.
 const RATIO: f64 = 2.8;
+/// Rules are changed one at a time with this many nodes at most.
+const ABLATION_NODES_MAX: usize = 32;
 
 /// The first lines.
 const HEAD: &str = "# Evaluation: routing between storage nodes
@@ -77,6 +84,13 @@ pub struct Options {
     /// Where the random numbers begin.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Snapshots of public traces in the format of `fs-hasher` (File systems and Storage Lab), or
+    /// folders with those of a system in the order of their names.
+    #[arg(long = "trace", value_name = "PATH")]
+    traces: Vec<PathBuf>,
+    /// Only these parts, by the names of their CSV files, such as ablation or figure-5.4.
+    #[arg(long, value_delimiter = ',', value_name = "PART")]
+    only: Vec<String>,
     /// The date and machine, for the page.
     #[arg(long, value_name = "TEXT")]
     machine: Option<String>,
@@ -128,6 +142,71 @@ fn over_nodes(
     Ok(outcomes)
 }
 
+/// The parts of a run: which are wanted, those that are known from an interrupted one, and the page.
+struct Parts<'o> {
+    options: &'o Options,
+    resumed: Resumed,
+    page: Page,
+}
+
+impl<'o> Parts<'o> {
+    fn begin(options: &'o Options) -> Result<Self> {
+        let machine = options.machine.as_deref();
+        let page = Page::new(&options.out, "APPDEDUPE.md", (HEAD, METHOD), machine);
+        // Another program may do something else.
+        let program = std::env::current_exe()?.metadata()?;
+        let same_run = format!(
+            "{:?} {} {} {} {:?} {} {:?}",
+            options.nodes,
+            options.super_chunks,
+            options.random,
+            options.seed,
+            options.traces,
+            program.len(),
+            program.modified()?
+        );
+        let resumed = Resumed::open(&options.out, &same_run)?;
+        Ok(Self { options, resumed, page })
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        self.options.only.is_empty() || self.options.only.iter().any(|only| only == name)
+    }
+
+    fn table(&mut self, name: &str, make: impl FnOnce() -> Result<Table>) -> Result<()> {
+        if !self.is_wanted(name) {
+            return Ok(());
+        }
+        let table = self.resumed.table(name, make)?;
+        eprintln!("{name}");
+        self.page.table(name, &table)
+    }
+
+    fn figure(&mut self, name: &str, make: impl FnOnce() -> (Table, String)) -> Result<()> {
+        if !self.is_wanted(name) {
+            return Ok(());
+        }
+        let figure = self.resumed.figure(name, || Ok(make()))?;
+        eprintln!("{name}");
+        self.page.figure(name, figure)
+    }
+
+    /// Outcomes of schemes, if one of these parts is wanted.
+    fn outcomes(
+        &mut self,
+        parts: &[&str],
+        nodes: &[usize],
+        ways: &[Way],
+        chunking: Option<Chunking>,
+        files: bool,
+    ) -> Result<Vec<Outcome>> {
+        if !parts.iter().any(|part| self.is_wanted(part)) {
+            return Ok(Vec::new());
+        }
+        over_nodes((self.options, &mut self.resumed), nodes, ways, chunking, files)
+    }
+}
+
 /// Runs everything, and writes the tables and plots.
 pub fn run(options: &Options) -> Result<()> {
     let options = &options.expanded();
@@ -135,87 +214,61 @@ pub fn run(options: &Options) -> Result<()> {
         return Err("a cluster has a node, and a node has super-chunks".into());
     }
     std::fs::create_dir_all(&options.out)?;
-    let mut page =
-        Page::new(&options.out, "APPDEDUPE.md", (HEAD, METHOD), options.machine.as_deref());
+    let mut parts = Parts::begin(options)?;
     let (same, all) = (Some(Chunking::Units(4)), Way::COMPARED);
     let with_bounds: Vec<Way> =
         all.into_iter().filter(|way| *way != Way::ExtremeBinning).chain([Way::ExactDht]).collect();
-    // Another program may do something else.
-    let program = std::env::current_exe()?.metadata()?;
-    let same_run = format!(
-        "{:?} {} {} {} {:?}",
-        options.nodes,
-        options.super_chunks,
-        options.seed,
-        program.len(),
-        program.modified()?
-    );
-    let mut resumed = Resumed::open(&options.out, &same_run)?;
-    let outcomes = over_nodes((options, &mut resumed), &options.nodes, &with_bounds, same, false)?;
-    let most: Vec<usize> = options.nodes.iter().copied().max().into_iter().collect();
-    let files = over_nodes((options, &mut resumed), &most, &all, same, true)?;
-    page.table("claims", &claims::table(&outcomes, &files))?;
-    page.table("table-5.1", &tables::sets(&options.data(most[0].min(8))))?;
-    page.figure("figure-5.1", parallel::table(&options.data(4)))?;
-    page.table("table-5.2", &tables::memory(&options.data(1)))?;
-    page.figure("figure-5.3", balls::table(options.random, options.seed))?;
-    page.figure("figure-5.4", tables::handprints(options.seed, options.super_chunks.min(200)))?;
-    page.table("table-5.3", &tables::three_nodes(&options.data(3)))?;
-    page.table("table-5.3-processes", &served::table(&options.data(3))?)?;
+    let of = ["claims", "figure-5.5", "figure-5.6"];
+    let outcomes = parts.outcomes(&of, &options.nodes, &with_bounds, same, false)?;
+    let most = options.nodes.iter().copied().max().unwrap_or(1);
+    let of = ["claims", "figure-5.5-files"];
+    let files = parts.outcomes(&of, &[most], &all, same, true)?;
+    parts.table("claims", || Ok(claims::table(&outcomes, &files)))?;
+    parts.table("table-5.1", || Ok(tables::sets(&options.data(most.min(8)))))?;
+    parts.figure("figure-5.1", || parallel::table(&options.data(4)))?;
+    parts.table("table-5.2", || Ok(tables::memory(&options.data(1))))?;
+    parts.figure("figure-5.3", || balls::table(options.random, options.seed))?;
+    let few = options.super_chunks.min(200);
+    parts.figure("figure-5.4", || tables::handprints(options.seed, few))?;
+    parts.table("table-5.3", || Ok(tables::three_nodes(&options.data(3))))?;
+    parts.table("table-5.3-processes", || served::table(&options.data(3)))?;
     let title = "Figures 5.5 and 5.6: all sets but for Extreme Binning, chunks of 4 KiB";
     let (table, effective, asked) = tables::over_nodes(&outcomes, title);
-    page.figure("figure-5.5", (table, effective))?;
-    page.plot("figure-5.6", "Figure 5.6: fingerprints looked up", &asked)?;
+    parts.figure("figure-5.5", || (table, effective))?;
+    if parts.is_wanted("figure-5.6") {
+        parts.page.plot("figure-5.6", "Figure 5.6: fingerprints looked up", &asked)?;
+    }
     let title = "The same with Extreme Binning, on the five sets with files, most nodes";
-    page.table("figure-5.5-files", &tables::over_nodes(&files, title).0)?;
+    parts.table("figure-5.5-files", || Ok(tables::over_nodes(&files, title).0))?;
+    rest(parts, most)
+}
+
+/// What explains the figures, and what the paper does not have.
+fn rest(mut parts: Parts<'_>, most: usize) -> Result<()> {
+    let options = parts.options;
     let ways = [Way::AppDedupe, Way::Produck];
-    let own = over_nodes((options, &mut resumed), &most, &ways, None, false)?;
+    let own = parts.outcomes(&["figure-5.5-own"], &[most], &ways, None, false)?;
     let title = "The same with each scheme's own chunks, most nodes";
-    page.table("figure-5.5-own", &tables::over_nodes(&own, title).0)?;
-    page.table("alignment", &tables::alignment(&options.data(most[0].min(16)), most[0].min(16)))?;
-    page.table("parameters", &parameters(options))?;
-    page.table("missing", &missing())?;
-    page.write()?;
-    resumed.end()
-}
-
-/// What was chosen where the paper gives nothing.
-fn parameters(options: &Options) -> Table {
-    let mut table = Table::new("Parameters (input)", &["parameter", "here", "published"]);
-    let node = silt_routing::NodeOptions::default();
-    let rows: BTreeMap<&str, (String, &str)> = [
-        ("super-chunk", ("1 MiB of one stream; Produck 15 MiB".to_owned(), "1 MB")),
-        ("handprint", (HANDPRINT.to_string(), "8")),
-        ("container", (format!("{} chunks", node.container_chunks), "not given")),
-        ("cache of a lock", (format!("{} containers", node.cache_containers), "not given")),
-        ("overloaded", ("5 % and 16/1024 above the mean".to_owned(), "not given")),
-        ("candidates", ("rendezvous hashing; Sigma: modulo".to_owned(), "consistent hashing")),
-        ("EMC stateful", ("1 fingerprint in 8, 1.05, 1.5".to_owned(), "as remembered")),
-        ("different super-chunks a node", (options.super_chunks.to_string(), "not given")),
-    ]
-    .into();
-    for (name, (here, published)) in rows {
-        table.row(vec![name.to_owned(), here, published.to_owned()]);
+    parts.table("figure-5.5-own", || Ok(tables::over_nodes(&own, title).0))?;
+    let some = most.min(ABLATION_NODES_MAX);
+    let ways: Vec<Way> = [Way::AppDedupe, Way::Sigma, Way::Stateful]
+        .into_iter()
+        .chain(change::Change::ALL.map(Way::Changed))
+        .collect();
+    let same = Some(Chunking::Units(4));
+    let changed = parts.outcomes(&["ablation"], &[some], &ways, same, false)?;
+    parts.table("ablation", || Ok(ablation::table(&changed, some)))?;
+    let few = most.min(16);
+    parts.table("alignment", || Ok(tables::alignment(&options.data(few), few)))?;
+    if !options.traces.is_empty() {
+        let few: Vec<usize> = options.nodes.iter().copied().filter(|it| *it <= 8).collect();
+        let trace = |few: &[usize]| traced::table(&traced::Trace::open(&options.traces)?, few);
+        parts.table("traces", || trace(&few))?;
     }
-    table
-}
-
-/// What the paper shows and this command does not.
-fn missing() -> Table {
-    let mut table = Table::new("Not in this command", &["published", "why"]);
-    let rows = [
-        (
-            "figure 5.2: bytes saved a second over the size of chunks",
-            "needs bytes: `silt tune PATH` measures it of real files",
-        ),
-        ("figure 5.5 for each set alone", "not run; the sets can be told apart in table 5.2"),
-        (
-            "content-defined chunks of the sets",
-            "these are fingerprints; without bytes there is nothing to cut",
-        ),
-    ];
-    for (published, why) in rows {
-        table.row(vec![published.to_owned(), why.to_owned()]);
-    }
-    table
+    parts.table("parameters", || Ok(paper::parameters(options)))?;
+    parts.table("slips", || Ok(paper::slips()))?;
+    parts.table("missing", || Ok(paper::missing()))?;
+    parts.page.write()?;
+    // A run of all parts does not repeat what one of some has made.
+    if options.only.is_empty() { parts.resumed.end() } else { Ok(()) }
 }

@@ -1,20 +1,25 @@
-//! Outcomes of an interrupted run, which the next one does not repeat.
+//! What an interrupted run has finished, which the next one does not repeat.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use silt_report::Result;
+use silt_report::{Result, Table};
 use silt_routing::Questions;
 
 use super::ways::{Outcome, Way};
 
-/// Outcomes by what was run. The file is removed at the end of a run.
+/// Between the cells of a stored table, between its rows, and in place of ends of lines in cells.
+const CELL: char = '\u{1f}';
+const ROW: char = '\u{1e}';
+const LINE: char = '\u{1d}';
+
+/// Outcomes and tables by what was run. The file is removed at the end of a run.
 pub struct Resumed {
     path: PathBuf,
     file: File,
-    known: BTreeMap<String, Vec<u64>>,
+    known: BTreeMap<String, String>,
 }
 
 impl Resumed {
@@ -27,23 +32,21 @@ impl Resumed {
         let is_same = lines.next().is_some_and(|line| line.trim_end() == options);
         // The last line may have been cut off.
         for line in lines.take_while(|line| is_same && line.ends_with('\n')) {
-            let (name, numbers) =
-                line.trim_end().split_once('\t').ok_or("a line without a name")?;
-            let numbers = numbers.split(' ').map(|number| Ok(number.parse()?));
-            known.insert(name.to_owned(), numbers.collect::<Result<_>>()?);
+            let (name, value) =
+                line.trim_end_matches('\n').split_once('\t').ok_or("a line without a name")?;
+            known.insert(name.to_owned(), value.to_owned());
         }
         let mut file = File::create(&path)?;
         writeln!(file, "{options}")?;
         let mut resumed = Self { path, file, known };
-        for (name, numbers) in resumed.known.clone() {
-            resumed.write(&name, &numbers)?;
+        for (name, value) in resumed.known.clone() {
+            resumed.write(&name, &value)?;
         }
         Ok(resumed)
     }
 
-    fn write(&mut self, name: &str, numbers: &[u64]) -> Result<()> {
-        let numbers: Vec<_> = numbers.iter().map(u64::to_string).collect();
-        self.file.write_all(format!("{name}\t{}\n", numbers.join(" ")).as_bytes())?;
+    fn write(&mut self, name: &str, value: &str) -> Result<()> {
+        self.file.write_all(format!("{name}\t{value}\n").as_bytes())?;
         Ok(self.file.sync_data()?)
     }
 
@@ -55,17 +58,67 @@ impl Resumed {
         run: impl FnOnce() -> Outcome,
     ) -> Result<Outcome> {
         if let Some(numbers) = self.known.get(name) {
-            return decode(way, numbers).ok_or_else(|| format!("{name} is no outcome").into());
+            let numbers = numbers.split(' ').map(|number| Ok(number.parse()?));
+            let numbers: Vec<u64> = numbers.collect::<Result<_>>()?;
+            return decode(way, &numbers).ok_or_else(|| format!("{name} is no outcome").into());
         }
         let outcome = run();
-        self.write(name, &encode(&outcome))?;
+        let numbers: Vec<_> = encode(&outcome).iter().map(u64::to_string).collect();
+        self.write(name, &numbers.join(" "))?;
         Ok(outcome)
+    }
+
+    /// The table that is known by this name, or that which `run` makes.
+    pub fn table(&mut self, name: &str, run: impl FnOnce() -> Result<Table>) -> Result<Table> {
+        self.figure(name, || Ok((run()?, String::new()))).map(|(table, _)| table)
+    }
+
+    /// The same with a plot.
+    pub fn figure(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() -> Result<(Table, String)>,
+    ) -> Result<(Table, String)> {
+        let name = format!("table {name}");
+        if let Some(value) = self.known.get(&name) {
+            return decode_table(value).ok_or_else(|| format!("{name} is no table").into());
+        }
+        let (table, plot) = run()?;
+        self.write(&name, &encode_table(&table, &plot))?;
+        Ok((table, plot))
     }
 
     /// Removes the file.
     pub fn end(self) -> Result<()> {
         Ok(std::fs::remove_file(self.path)?)
     }
+}
+
+/// The plot, and then the parts of the table: rows of cells, each of which ends.
+fn encode_table(table: &Table, plot: &str) -> String {
+    let mut rows = vec![vec![plot.to_owned()], vec![table.title.clone()]];
+    rows.extend([table.columns().to_vec(), table.notes.clone()]);
+    rows.extend(table.rows().iter().cloned());
+    let row = |cells: &Vec<String>| {
+        let cells = cells.iter().map(|cell| cell.replace('\n', &LINE.to_string()));
+        let cells = cells.map(|cell| format!("{cell}{CELL}"));
+        cells.collect::<String>()
+    };
+    rows.iter().map(row).collect::<Vec<_>>().join(&ROW.to_string())
+}
+
+fn decode_table(value: &str) -> Option<(Table, String)> {
+    let cells = |row: &str| -> Vec<String> {
+        let cells = row.split_terminator(CELL).map(|cell| cell.replace(LINE, "\n"));
+        cells.collect()
+    };
+    let mut rows = value.split(ROW).map(cells);
+    let (plot, title) = (rows.next()?.pop()?, rows.next()?.pop()?);
+    let (columns, notes) = (rows.next()?, rows.next()?);
+    let mut table = Table::new(&title, &columns.iter().map(String::as_str).collect::<Vec<_>>());
+    notes.into_iter().for_each(|note| table.note(note));
+    rows.for_each(|row| table.row(row));
+    Some((table, plot))
 }
 
 fn encode(outcome: &Outcome) -> Vec<u64> {
@@ -131,9 +184,20 @@ mod tests {
         assert_eq!(encode(&again), encode(&outcome()));
         assert_eq!(again.nodes, 2);
         second.outcome("y", Way::Sigma, outcome)?;
+        let mut table = Table::new("title", &["one", "two"]);
+        table.row(vec!["a, \"b\"".to_owned(), String::new()]);
+        table.note("a note\tof two\nlines");
+        table.note("another");
+        let drawn = || Ok((table, "<svg>\n</svg>\n".to_owned()));
+        let (first, plot) = second.figure("x", drawn)?;
+        second.table("empty", || Ok(Table::new("empty", &["one"])))?;
         drop(second);
         let mut third = Resumed::open(folder.path(), "a")?;
         third.outcome("y", Way::Sigma, never)?;
+        let (again, drawn) = third.figure("x", || panic!("it is known"))?;
+        assert_eq!((again.markdown(), again.csv(), drawn), (first.markdown(), first.csv(), plot));
+        let empty = third.table("empty", || panic!("it is known"))?;
+        assert_eq!(empty.markdown(), Table::new("empty", &["one"]).markdown());
         drop(third);
         let mut other = Resumed::open(folder.path(), "b")?;
         let mut has_run = false;

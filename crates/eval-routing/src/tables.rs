@@ -139,6 +139,7 @@ pub fn three_nodes(data: &Data) -> Table {
         (Way::AppDedupe, "1.01", "0.07", "0.95"),
         (Way::NodeZero, "-", "-", "-"),
         (Way::NoHandprint, "-", "-", "-"),
+        (Way::OneRepresentative, "-", "-", "-"),
     ];
     let mut table = Table::new("Table 5.3: three nodes, all sets, chunks of 4 KiB", &columns);
     let chunking = Chunking::Units(4);

@@ -1,10 +1,11 @@
 //! The schemes by name, and what becomes of a set under one of them.
 
 use silt_routing::{
-    AppAware, AppDedupe, Cluster, Director, Domains, ExactDht, ExtremeBinning, Lookup, Node,
-    NodeOptions, PrintSet, Produck, Questions, Router, Sigma, Stateful, Stateless,
+    AppAware, AppDedupe, Cluster, Director, Domains, ExactDht, ExtremeBinning, Grain, Lookup, Node,
+    NodeOptions, Piece, PrintSet, Produck, Questions, Router, Sigma, Stateful, Stateless,
 };
 
+use super::change::{self, Change};
 use super::feed::{Chunking, Data};
 
 /// The slack of the director, as a share of what a node stores on average, in 1,024 parts. A node
@@ -30,6 +31,10 @@ pub enum Way {
     /// Controls that every table must tell from the rest.
     NodeZero,
     NoHandprint,
+    /// One representative, whatever the handprint is said to be.
+    OneRepresentative,
+    /// AppDedupe with one rule changed.
+    Changed(Change),
 }
 
 impl Way {
@@ -55,6 +60,8 @@ impl Way {
             Self::ExactDht => "DHT of chunks",
             Self::NodeZero => "control: always the first node",
             Self::NoHandprint => "control: AppDedupe without a handprint",
+            Self::OneRepresentative => "control: AppDedupe with one representative",
+            Self::Changed(change) => change.name(),
         }
     }
 
@@ -68,14 +75,12 @@ impl Way {
     }
 
     pub fn router(self, super_chunks: u64, handprint: usize) -> Box<dyn Router> {
-        let appdedupe = |handprint| AppDedupe {
-            director: Director::new(1.05, slack_bytes(super_chunks)),
-            handprint,
-            ..AppDedupe::default()
-        };
+        let appdedupe = |handprint| appdedupe(super_chunks, handprint);
         match self {
             Self::AppDedupe => Box::new(appdedupe(handprint)),
             Self::NoHandprint => Box::new(appdedupe(0)),
+            Self::OneRepresentative => Box::new(appdedupe(1)),
+            Self::Changed(it) => change::router(it, appdedupe(handprint)),
             Self::Sigma => Box::new(Sigma { handprint, ..Sigma::default() }),
             Self::Stateful => Box::new(Stateful::default()),
             Self::Produck => Box::new(Produck::default()),
@@ -89,24 +94,39 @@ impl Way {
 
     pub fn options(self, handprint: usize) -> NodeOptions {
         let (lookup, domains) = match self {
-            Self::AppDedupe | Self::NoHandprint => (Lookup::Approximate, Domains::PerApplication),
+            Self::Changed(it) => {
+                return change::options(it, Self::AppDedupe.options(handprint));
+            }
+            Self::AppDedupe | Self::NoHandprint | Self::OneRepresentative => {
+                (Lookup::Approximate, Domains::PerApplication)
+            }
             Self::Sigma => (Lookup::Approximate, Domains::One),
             Self::ExtremeBinning => (Lookup::Bins, Domains::One),
             _ => (Lookup::Full, Domains::One),
         };
-        let handprint = if self == Self::NoHandprint { 0 } else { handprint };
+        let handprint = match self {
+            Self::NoHandprint => 0,
+            Self::OneRepresentative => 1,
+            _ => handprint,
+        };
         NodeOptions { lookup, domains, handprint, ..NodeOptions::default() }
     }
+}
+
+/// AppDedupe as it is evaluated, for nodes with so many super-chunks.
+pub fn appdedupe(super_chunks: u64, handprint: usize) -> AppDedupe {
+    let director = Director::new(1.05, slack_bytes(super_chunks));
+    AppDedupe { director, handprint, ..AppDedupe::default() }
 }
 
 struct NodeZero;
 
 impl Router for NodeZero {
-    fn grain(&self) -> silt_routing::Grain {
-        silt_routing::Grain::Bytes(1 << 20)
+    fn grain(&self) -> Grain {
+        Grain::Bytes(1 << 20)
     }
 
-    fn route(&mut self, _: &silt_routing::Piece, _: &dyn silt_routing::Answers) -> usize {
+    fn route(&mut self, _: &Piece, _: &dyn silt_routing::Answers) -> usize {
         0
     }
 }
@@ -198,12 +218,32 @@ pub fn run(way: Way, data: &Data, setting: Setting, exact: u64) -> Outcome {
     let Setting { nodes, chunking, handprint } = setting;
     let super_chunks = (exact / nodes as u64) >> 20;
     let mut router = way.router(super_chunks, handprint);
-    let cluster = Cluster::new(nodes, way.options(handprint));
+    let fed = Fed { way, nodes, exact, options: way.options(handprint) };
+    run_fed(fed, &mut *router, &mut |grain, each| data.feed(chunking, grain, each))
+}
+
+/// What a run is told of its data and its nodes.
+pub struct Fed {
+    /// How the outcome is called.
+    pub way: Way,
+    pub nodes: usize,
+    /// See [`Outcome::exact`].
+    pub exact: u64,
+    pub options: NodeOptions,
+}
+
+/// Calls a function with all pieces.
+pub type Feed<'f> = dyn FnMut(Grain, &mut dyn FnMut(Piece)) + 'f;
+
+/// Runs a router over what `feed` gives.
+pub fn run_fed(fed: Fed, router: &mut dyn Router, feed: &mut Feed<'_>) -> Outcome {
+    let Fed { way, nodes, exact, options } = fed;
+    let cluster = Cluster::new(nodes, options);
     let (mut chunks, mut logical) = (0, 0);
-    data.feed(chunking, router.grain(), &mut |piece| {
+    feed(router.grain(), &mut |piece| {
         chunks += piece.chunks.len() as u64;
         logical += piece.bytes();
-        cluster.back_up(&mut *router, &piece);
+        cluster.back_up(router, &piece);
     });
     let of_all = |value: fn(&Node) -> u64| cluster.all().iter().map(value).sum();
     Outcome {

@@ -14,6 +14,7 @@ const FINGERPRINTS: u16 = 3;
 const BLOCKS: u16 = 4;
 const LINKS: u16 = 7;
 const DELTAS: u16 = 8;
+const APPLICATIONS: u16 = 9;
 
 /// The location of a sealed frame in a container. Its number is its position for sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,20 @@ pub struct Delta {
     pub base: Reference,
 }
 
+/// Slots of a storage node's container with chunks of one application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApplicationRun {
+    /// The first slot; they end where the next run begins.
+    pub first: u16,
+    /// The application, by its number in the node's head.
+    pub application: u16,
+}
+
+impl ApplicationRun {
+    /// The application of chunks of which it is not known.
+    pub const UNKNOWN: u16 = u16::MAX;
+}
+
 /// A container's directory: its frames, its slots and the fingerprints of the chunks in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
@@ -103,6 +118,9 @@ pub struct Directory {
     pub links: Vec<Link>,
     /// The slots that hold deltas, ascending.
     pub deltas: Vec<Delta>,
+    /// The applications of the slots, ascending: a hint for the process of a storage node. Slots
+    /// before the first run are of no known application.
+    pub applications: Vec<ApplicationRun>,
     /// For each run, the index of its first fingerprint.
     firsts: Vec<u32>,
 }
@@ -112,6 +130,22 @@ impl Directory {
     /// all before it.
     pub fn push(&mut self, slot: u16, frame: u16, chunk_bytes: u32, fingerprint: Fingerprint) {
         self.push_slot(SlotKind::Whole, slot, frame, chunk_bytes, fingerprint);
+    }
+
+    /// Says of which application the chunks from `slot` on are; it must be greater than all slots
+    /// of which something else was said.
+    pub fn begin_application(&mut self, slot: u16, application: u16) {
+        let last = self.applications.last().map_or(ApplicationRun::UNKNOWN, |it| it.application);
+        if application != last {
+            self.applications.push(ApplicationRun { first: slot, application });
+        }
+    }
+
+    /// The application of the chunk in `slot`, `UNKNOWN` if the directory does not say it.
+    pub fn application(&self, slot: u16) -> u16 {
+        let behind = self.applications.partition_point(|run| run.first <= slot);
+        let run = behind.checked_sub(1).map(|at| self.applications[at]);
+        run.map_or(ApplicationRun::UNKNOWN, |run| run.application)
     }
 
     /// Adds a delta of `stored_bytes` bytes to `frame`; its slot must be greater than all before
@@ -247,6 +281,15 @@ impl Directory {
                 }
             });
         }
+        if !self.applications.is_empty() {
+            to.section(APPLICATIONS, 0, |to| {
+                to.count(self.applications.len());
+                for run in &self.applications {
+                    to.u16(run.first);
+                    to.u16(run.application);
+                }
+            });
+        }
         to.bytes
     }
 
@@ -268,6 +311,11 @@ impl Directory {
                 }
                 LINKS => directory.links = body.list(34, decode_link)?,
                 DELTAS => directory.deltas = body.list(14, decode_delta)?,
+                APPLICATIONS => {
+                    directory.applications = body.list(4, |item| {
+                        Ok(ApplicationRun { first: item.u16()?, application: item.u16()? })
+                    })?;
+                }
                 _ => return Ok(false),
             }
             Ok(true)
@@ -315,6 +363,9 @@ impl Directory {
         }
         if self.links.iter().any(|link| self.slot(link.slot).is_some()) {
             return Err(wrong("a slot holds a chunk and a link"));
+        }
+        if !self.applications.windows(2).all(|pair| pair[0].first < pair[1].first) {
+            return Err(wrong("applications are out of order"));
         }
         let runs = self.runs.iter().filter(|run| run.kind == SlotKind::Delta);
         let slots = runs.flat_map(|run| (0..run.count).map(move |i| run.first + i));

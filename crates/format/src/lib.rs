@@ -37,8 +37,8 @@ pub use dead::{
     DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,
 };
 pub use directory::{
-    BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Delta, Directory, FRAMES_MAX, Frame, Link, Slot,
-    SlotKind, SlotRun, decode_blocks, encode_blocks,
+    ApplicationRun, BlockEntry, BlockKind, CONTAINER_SLOTS_MAX, Delta, Directory, FRAMES_MAX,
+    Frame, Link, Slot, SlotKind, SlotRun, decode_blocks, encode_blocks,
 };
 pub use envelope::{
     FOOTER_BYTES, FORMAT_VERSION, Footer, HEADER_BYTES, Header, HeaderRest, Id, ObjectKind,

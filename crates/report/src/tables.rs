@@ -30,11 +30,13 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    pub(crate) fn columns(&self) -> &[String] {
+    /// Its columns.
+    pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    pub(crate) fn rows(&self) -> &[Vec<String>] {
+    /// Its rows.
+    pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
 

@@ -75,6 +75,11 @@ impl ContainerDraft {
         self.packer.push(slot, chunk, fingerprint, frame_bytes);
     }
 
+    /// Says of which application the chunks from `slot` on are.
+    pub fn begin_application(&mut self, slot: u16, application: u16) {
+        self.packer.begin_application(slot, application);
+    }
+
     /// Adds a delta in the same way; `fingerprint` is its result's.
     pub fn push_delta(
         &mut self,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use silt_format::number::to_u32;
 use silt_format::{
-    ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunUse, SeriesId,
-    StoreEntry,
+    ALONE, DeadRange, Fingerprint, Head, ObjectSet, Record, Reference, Result, RunRef, RunUse,
+    SeriesId, StoreEntry,
 };
 use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
@@ -33,13 +33,14 @@ pub struct SharedIndex {
     number: u16,
     store: SeriesId,
     generation: u64,
+    runs: Vec<RunRef>,
     lookup: Option<RunLookup>,
     /// The containers found last, most recent first.
     near: Vec<(u32, Table)>,
     near_max: usize,
-    containers: ObjectSet,
+    containers: Arc<ObjectSet>,
     /// Dead and condemned slots, to which no new reference may point.
-    barred: HashMap<u32, Vec<DeadRange>>,
+    barred: Arc<HashMap<u32, Vec<DeadRange>>>,
 }
 
 impl SharedIndex {
@@ -65,11 +66,6 @@ impl SharedIndex {
         let store = head.series;
         let runs: Vec<_> =
             head.runs.iter().filter(|run| run.use_ == RunUse::Shared).copied().collect();
-        let lookup = if runs.is_empty() {
-            None
-        } else {
-            Some(RunLookup::new(objects, store, runs, memory_bytes))
-        };
         let lists: Vec<_> = head.dead.iter().chain(&head.condemned).copied().collect();
         let barred = dead::read(objects, store, &lists)?;
         let barred = barred.by_container().map(|(number, ranges)| (number, ranges.to_vec()));
@@ -78,12 +74,28 @@ impl SharedIndex {
             number,
             store,
             generation: head.generation,
-            lookup,
+            lookup: lookup(objects, store, &runs, memory_bytes),
+            runs,
             near: Vec::new(),
             near_max: NEIGHBOURHOODS,
-            barred: barred.collect(),
-            containers: head.containers.clone(),
+            barred: Arc::new(barred.collect()),
+            containers: Arc::new(head.containers.clone()),
         })
+    }
+
+    /// The same index, for somebody who does not wait for those who use this one: with caches of
+    /// its own, and memory for about `memory_bytes` of the index.
+    #[must_use]
+    pub fn another(&self, memory_bytes: usize) -> Self {
+        Self {
+            objects: Arc::clone(&self.objects),
+            lookup: lookup(&self.objects, self.store, &self.runs, memory_bytes),
+            runs: self.runs.clone(),
+            near: Vec::new(),
+            barred: Arc::clone(&self.barred),
+            containers: Arc::clone(&self.containers),
+            ..*self
+        }
     }
 
     /// Holds the fingerprints of so many containers, at least 1.
@@ -202,7 +214,7 @@ impl SharedIndex {
     /// Searches the runs, and caches the neighbourhood of a found chunk.
     fn look_up(&mut self, fingerprint: &Fingerprint, bytes: usize) -> Result<Option<Reference>> {
         // A chunk may exist twice: condemned, and stored again.
-        let (containers, barred) = (&self.containers, &self.barred);
+        let (containers, barred) = (&*self.containers, &*self.barred);
         let is_wanted = |record: &Record| {
             let SharedRecord { reference, chunk_bytes } = SharedRecord::decode(record);
             chunk_bytes as usize == bytes && is_open(containers, barred, reference)
@@ -218,6 +230,16 @@ impl SharedIndex {
     pub fn is_open(&self, reference: Reference) -> bool {
         is_open(&self.containers, &self.barred, reference)
     }
+}
+
+/// Look-ups in runs, if there are any.
+fn lookup(
+    objects: &Arc<Objects>,
+    store: SeriesId,
+    runs: &[RunRef],
+    memory_bytes: usize,
+) -> Option<RunLookup> {
+    (!runs.is_empty()).then(|| RunLookup::new(objects, store, runs.to_vec(), memory_bytes))
 }
 
 /// The newest head of the shared store or of a node, which is made durable, and the name of its

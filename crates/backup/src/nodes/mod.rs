@@ -254,11 +254,12 @@ impl Detector for NodeLevel {
             chunks.filter(|it| is_unresolved(it)).for_each(|chunk| chunk.node = node.number);
             own.push(range.clone());
         }
-        self.find(&mut draft.chunks, &asked)?;
+        let application = draft.application;
+        self.find(application, &mut draft.chunks, &asked)?;
         // These can't be asked at the same time: several may have a chunk.
-        self.closed
-            .iter()
-            .try_for_each(|node| self.find(&mut draft.chunks, &[(node, ranges.clone())]))
+        self.closed.iter().try_for_each(|node| {
+            self.find(application, &mut draft.chunks, &[(node, ranges.clone())])
+        })
     }
 }
 
@@ -266,6 +267,7 @@ impl NodeLevel {
     /// Looks for chunks in ranges of a segment that do not overlap, each in a node.
     fn find(
         &self,
+        application: Application,
         chunks: &mut [DraftChunk],
         asked: &[(&Arc<Node>, Vec<Range<usize>>)],
     ) -> Result<()> {
@@ -280,7 +282,7 @@ impl NodeLevel {
         if let Some(answers) = &self.answers {
             let questions: Vec<_> =
                 all.iter().map(|asked| (asked.number, wanted(&asked.chunks))).collect();
-            told = answers.find(&questions);
+            told = answers.find(application.0, &questions);
         }
         told.resize(all.len(), None);
         let mut read = Vec::new();
@@ -306,7 +308,7 @@ impl NodeLevel {
         }
         let pieces: Vec<Piece> =
             ranges.iter().map(|range| piece(application, &chunks[range.clone()])).collect();
-        let counts = self.ask(chunks, &pieces)?;
+        let counts = self.ask(application, chunks, &pieces)?;
         let mut told = Told { nodes: &self.open, piece: 0, counts };
         let mut routed = Vec::with_capacity(pieces.len());
         for (number, piece) in pieces.iter().enumerate() {
@@ -318,7 +320,12 @@ impl NodeLevel {
 
     /// Asks nodes how many representatives they have, each node once for all super-chunks for which
     /// it may be chosen: the process beside it, or else its index in the storage.
-    fn ask(&self, chunks: &[DraftChunk], pieces: &[Piece]) -> Result<Counts> {
+    fn ask(
+        &self,
+        application: Application,
+        chunks: &[DraftChunk],
+        pieces: &[Piece],
+    ) -> Result<Counts> {
         let mut questions = Questions { nodes: &self.open, piece: 0, asked: RefCell::default() };
         // It only notes what the router would ask.
         let mut router = self.router.clone();
@@ -335,7 +342,7 @@ impl NodeLevel {
         if let Some(processes) = &self.answers {
             let number = |similar: &Similar| self.open[similar.place].number;
             let asked = all.iter().map(|it| (number(it), it.handprints.clone()));
-            answers = processes.similar(&asked.collect::<Vec<_>>());
+            answers = processes.similar(application.0, &asked.collect::<Vec<_>>());
         }
         answers.resize(all.len(), None);
         let (mut counts, mut unanswered) = (Counts::new(), Vec::new());

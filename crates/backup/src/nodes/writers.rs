@@ -127,6 +127,7 @@ impl NodeWriters {
         let Some(target) = self.targets.get_mut(&number) else { return Ok(None) };
         let Some(writing) = &mut target.writing else { return Ok(None) };
         writing.containers.set_large_frames(is_large);
+        writing.containers.set_application(application);
         let reference = writing.containers.append(pipeline, chunk, fingerprint)?;
         let chunk_bytes = silt_format::number::to_u32(chunk.len());
         writing.add(SharedRecord { reference, chunk_bytes }.encode(fingerprint), application);

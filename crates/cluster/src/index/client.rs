@@ -82,7 +82,7 @@ impl IndexClient {
             |answer| decode_answer(answer, wanted.len()).ok(),
         );
         self.note_time(self.context.env.now_ns().saturating_sub(now_ns));
-        found
+        found.answer()
     }
 }
 

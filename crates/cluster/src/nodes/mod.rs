@@ -2,7 +2,8 @@
 //!
 //! As AppDedupe's node does, it holds a similarity index: the representatives of the super-chunks
 //! that its containers hold. A representative that is asked for brings the directory of a whole
-//! container into memory, where the chunks around it are found. What is not found there is looked
+//! container into memory, where the chunks around it are found. Each application has a table and
+//! locks of its own. What is not found there is looked
 //! for in the node's index in the storage, unless an approximate answer is enough.
 //!
 //! An answer is a hint: references that the node's head, as the asking host has read it, does not
@@ -11,6 +12,7 @@
 //! sealed and signed.
 
 mod client;
+mod domains;
 mod messages;
 mod server;
 mod similar;

@@ -1,32 +1,26 @@
 //! The process of a node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use silt_backup::print_of;
 use silt_format::number::{to_u64, to_usize};
-use silt_format::{Error, ErrorKind, ObjectSet, Reference, Result};
+use silt_format::{Directory, Error, ErrorKind, Result};
 use silt_repository::container::open_container;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::heads;
 use silt_repository::objects::{Objects, is_damage};
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_routing::{Chunk, SuperChunks, handprint};
+use silt_routing::handprint;
 use silt_runs::shared_index::SharedIndex;
 
-use super::messages::{Question, decode, encode_counts};
-use super::similar::Similar;
+use super::domains::{Domains, REPRESENTATIVES, super_chunks};
+use super::messages::{Asked, Question, decode, encode_counts};
 use super::{number_of, service_of};
 use crate::index::messages::{Wanted, encode_answer};
 use crate::{Answering, Bus, Messages, Respond};
 
-/// Representatives that are held of a super-chunk. Backups ask for eight, of which the smallest are
-/// these: what both have in common is found nearly as often, for half the memory.
-const REPRESENTATIVES: usize = 4;
-/// Containers whose directories are held: eight super-chunks may each name as many as they have
-/// representatives.
-const DIRECTORIES: usize = 64;
 /// Memory for representatives and parts of the index together; the latter have a quarter of what
 /// they may have at least.
 const TOGETHER_BYTES: usize = 64 << 20;
@@ -67,6 +61,8 @@ pub struct NodeHolds {
     pub unreadable: u64,
     /// Representatives.
     pub representatives: u64,
+    /// Applications that have a table of them.
+    pub applications: u64,
     /// Chunks that were asked for, and those that were known.
     pub asked: u64,
     /// See `asked`.
@@ -78,7 +74,8 @@ pub struct NodeServer {
     objects: Arc<Objects>,
     node: u16,
     options: NodeServerOptions,
-    held: Arc<RwLock<Held>>,
+    domains: Arc<Domains>,
+    generation: AtomicU64,
     /// Containers whose directories were read, or can't be.
     read: Mutex<(BTreeSet<u32>, u64)>,
     answered: Arc<Answered>,
@@ -89,54 +86,6 @@ pub struct NodeServer {
 struct Answered {
     asked: AtomicU64,
     found: AtomicU64,
-}
-
-#[derive(Default)]
-struct Held {
-    index: Option<Mutex<SharedIndex>>,
-    similar: Similar,
-    is_exact: bool,
-}
-
-impl Held {
-    fn similar(&self, handprint: &[u64]) -> usize {
-        handprint.iter().filter(|print| self.similar.find(**print).is_some()).count()
-    }
-
-    /// Where chunks are, which come in the order of their volume.
-    fn find(&self, wanted: &[Wanted]) -> Result<Vec<Option<Reference>>> {
-        let Some(index) = &self.index else { return Ok(vec![None; wanted.len()]) };
-        let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found = Vec::with_capacity(wanted.len());
-        for piece in super_chunks(wanted) {
-            let prints = piece.iter().map(|(fingerprint, _)| print_of(fingerprint));
-            for print in handprint(prints, REPRESENTATIVES) {
-                let Some(container) = self.similar.find(print) else { continue };
-                match index.fetch(container) {
-                    // It may be gone by now.
-                    Err(error) if is_damage(&error) || error.kind() == ErrorKind::NotFound => {}
-                    fetched => fetched?,
-                }
-            }
-            for (fingerprint, length) in piece {
-                let length = to_usize(u64::from(*length));
-                let near = index.get_near(fingerprint, length);
-                found.push(match near {
-                    None if self.is_exact => index.get(fingerprint, length)?,
-                    near => near,
-                });
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Chunks in the order of their volume, cut as backups cut them.
-fn super_chunks(wanted: &[Wanted]) -> impl Iterator<Item = &[Wanted]> {
-    let mut cutter = SuperChunks::default();
-    wanted.chunk_by(move |(fingerprint, bytes), _| {
-        !cutter.ends_with(Chunk { print: print_of(fingerprint), bytes: *bytes })
-    })
 }
 
 impl NodeServer {
@@ -155,12 +104,20 @@ impl NodeServer {
             let message = "a key that does not read data cannot answer for a storage node";
             return Err(Error::new(ErrorKind::Denied, message));
         }
-        let held = Held { is_exact: options.is_exact, ..Held::default() };
-        let (held, answered) = (Arc::new(RwLock::new(held)), Arc::<Answered>::default());
-        let respond = respond(node, Arc::clone(&held), Arc::clone(&answered), messages.clone());
+        let domains = Arc::new(Domains::new(options.is_exact));
+        let answered = Arc::<Answered>::default();
+        let respond = respond(node, Arc::clone(&domains), Arc::clone(&answered), messages.clone());
         let answering = bus.answer(&service_of(node)?, respond)?;
-        let (objects, read) = (Arc::clone(&messages.objects), Mutex::default());
-        Ok(Self { objects, node, options, held, read, answered, _answering: answering })
+        Ok(Self {
+            objects: Arc::clone(&messages.objects),
+            node,
+            options,
+            domains,
+            generation: AtomicU64::new(0),
+            read: Mutex::default(),
+            answered,
+            _answering: answering,
+        })
     }
 
     /// Reads the node's head, and the directories of containers that were not there before.
@@ -174,28 +131,23 @@ impl NodeServer {
         if generation == self.holds().generation {
             return Ok(self.holds());
         }
-        let memory_bytes = self.index_bytes();
-        let Some(containers) = self.open_index(memory_bytes)? else { return Ok(self.holds()) };
+        let opened = SharedIndex::open(objects, (DEFAULT_DOMAIN, self.node), 0)?;
+        let Some((index, _)) = opened else { return Ok(self.holds()) };
+        self.domains.use_index(&index, self.index_bytes());
+        let containers = index.containers();
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let before = read.0.len();
         read.0.retain(|number| containers.tag(*number).is_some());
         if read.0.len() < before {
-            self.write().similar.retain(|number| containers.tag(number).is_some());
+            self.domains.retain(containers);
         }
         let new: Vec<_> =
             containers.iter().filter(|(number, _)| !read.0.contains(number)).collect();
         for batch in new.chunks(BATCH) {
-            let mut prints = Vec::new();
+            let mut prints = BTreeMap::new();
             for (number, tag) in batch {
                 match open_container(objects, store, *number, *tag) {
-                    Ok(container) => {
-                        let slots = container.directory.slots().map(|(_, slot)| {
-                            let index = to_usize(u64::from(slot.index));
-                            (container.directory.fingerprints[index], slot.length)
-                        });
-                        let slots: Vec<Wanted> = slots.collect();
-                        prints.extend(representatives(&slots).map(|print| (print, *number)));
-                    }
+                    Ok(container) => representatives(&container.directory, *number, &mut prints),
                     // A sweep may have removed or rewritten it since.
                     Err(error) if is_damage(&error) || error.kind() == ErrorKind::NotFound => {
                         read.1 += 1;
@@ -203,93 +155,87 @@ impl NodeServer {
                     Err(error) => return Err(error),
                 }
             }
-            self.write().similar.add(prints.into_iter());
+            self.domains.add(prints);
             read.0.extend(batch.iter().map(|(number, _)| *number));
             let done = to_u64(read.0.len());
             let progress = Progress::objects(Activity::ReadNode, done, Some(containers.len()));
             objects.context.report(progress);
         }
         drop(read);
-        if self.index_bytes() < memory_bytes {
-            self.open_index(self.index_bytes())?;
+        // Only now: what could not be read is read the next time.
+        self.generation.store(index.generation(), Ordering::Relaxed);
+        if !new.is_empty() {
+            // There may be more tables now, and less memory for the rest.
+            self.domains.use_index(&index, self.index_bytes());
         }
         Ok(self.holds())
     }
 
     /// Memory for parts of the index, beside the representatives that are held.
     fn index_bytes(&self) -> usize {
-        let (held, most) = (self.held().similar.bytes(), self.options.memory_bytes);
+        let (held, most) = (self.domains.bytes(), self.options.memory_bytes);
         TOGETHER_BYTES.saturating_sub(held).clamp(most / 4, most)
-    }
-
-    /// Opens the node's index as it is now. Returns the node's containers, if it has any.
-    fn open_index(&self, memory_bytes: usize) -> Result<Option<ObjectSet>> {
-        let place = (DEFAULT_DOMAIN, self.node);
-        let opened = SharedIndex::open(&self.objects, place, memory_bytes)?;
-        let Some((index, _)) = opened else { return Ok(None) };
-        let index = index.holding(DIRECTORIES);
-        let containers = index.containers().clone();
-        self.write().index = Some(Mutex::new(index));
-        Ok(Some(containers))
     }
 
     /// What it holds, and what it has answered.
     pub fn holds(&self) -> NodeHolds {
-        let (read, held) = (self.read.lock(), self.held());
-        let read = read.unwrap_or_else(PoisonError::into_inner);
-        let generation = |index: &Mutex<SharedIndex>| {
-            index.lock().unwrap_or_else(PoisonError::into_inner).generation()
-        };
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         NodeHolds {
-            generation: held.index.as_ref().map_or(0, generation),
+            generation: self.generation.load(Ordering::Relaxed),
             containers: to_u64(read.0.len()),
             unreadable: read.1,
-            representatives: to_u64(held.similar.len()),
+            representatives: to_u64(self.domains.representatives()),
+            applications: to_u64(self.domains.applications()),
             asked: self.answered.asked.load(Ordering::Relaxed),
             found: self.answered.found.load(Ordering::Relaxed),
         }
     }
-
-    fn held(&self) -> RwLockReadGuard<'_, Held> {
-        self.held.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Held> {
-        self.held.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// The representatives of the super-chunks that a container holds, by its directory.
-fn representatives(slots: &[Wanted]) -> impl Iterator<Item = u64> {
-    super_chunks(slots).flat_map(|piece| {
-        handprint(piece.iter().map(|(fingerprint, _)| print_of(fingerprint)), REPRESENTATIVES)
-    })
+/// Adds the representatives of the super-chunks that a container holds, by application, as its
+/// directory names them.
+fn representatives(
+    directory: &Directory,
+    number: u32,
+    prints: &mut BTreeMap<u16, Vec<(u64, u32)>>,
+) {
+    let slots: Vec<_> = directory.slots().collect();
+    let application = |slot: u16| directory.application(slot);
+    for of_one in slots.chunk_by(|(one, _), (next, _)| application(*one) == application(*next)) {
+        let chunks = of_one.iter().map(|(_, slot)| {
+            (directory.fingerprints[to_usize(u64::from(slot.index))], slot.length)
+        });
+        let chunks: Vec<Wanted> = chunks.collect();
+        let added = prints.entry(application(of_one[0].0)).or_default();
+        for piece in super_chunks(&chunks) {
+            let piece = piece.iter().map(|(fingerprint, _)| print_of(fingerprint));
+            added.extend(handprint(piece, REPRESENTATIVES).into_iter().map(|it| (it, number)));
+        }
+    }
 }
 
 fn respond(
     node: u16,
-    held: Arc<RwLock<Held>>,
+    domains: Arc<Domains>,
     answered: Arc<Answered>,
     messages: Messages,
 ) -> Respond {
     Arc::new(move |question: &[u8]| {
         let answer = || -> Result<Vec<u8>> {
             let question = messages.open(number_of(node), question)?;
-            let (nonce, question) = decode(&question.plain)?;
-            let held = held.read().unwrap_or_else(PoisonError::into_inner);
+            let Asked { nonce, application, question } = decode(&question.plain)?;
             let answer = match question {
                 Question::Similar(handprints) => {
-                    encode_counts(handprints.iter().map(|handprint| held.similar(handprint)))
+                    encode_counts(domains.similar(application, &handprints).into_iter())
                 }
                 Question::Find(wanted) => {
-                    let found = held.find(&wanted)?;
+                    let found = domains.find(application, &wanted)?;
                     answered.asked.fetch_add(to_u64(found.len()), Ordering::Relaxed);
                     let known = to_u64(found.iter().flatten().count());
                     answered.found.fetch_add(known, Ordering::Relaxed);
                     encode_answer(&found)
                 }
             };
-            drop(held);
             messages.seal(nonce, &answer)
         };
         // What can't be read is nobody's question; what fails here, the host reads itself.

@@ -7,12 +7,14 @@
 )]
 
 mod agents;
+mod applications;
 mod asking;
 mod calendar;
 mod conformance;
 mod index;
 mod local;
 mod nats;
+mod node_messages;
 mod nodes;
 mod rounds;
 mod three;

@@ -18,10 +18,10 @@ use crate::rounds::image;
 const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 /// A repository with three nodes, each in a folder.
-struct Place(tempfile::TempDir);
+pub struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         let storage = Arc::new(LocalStorage::create(place.0.path().join("main")).unwrap());
         let (context, config) = (SystemEnv::context(), Config::default());
@@ -35,21 +35,25 @@ impl Place {
         place
     }
 
-    fn storage(&self, name: &str) -> Result<Arc<dyn Storage>, Error> {
-        Ok(Arc::new(LocalStorage::open(self.0.path().join(name))?))
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
     }
 
-    fn open(&self) -> Repository {
+    fn storage(&self, name: &str) -> Result<Arc<dyn Storage>, Error> {
+        Ok(Arc::new(LocalStorage::open(self.path(name))?))
+    }
+
+    pub fn open(&self) -> Repository {
         let main = self.storage("main").unwrap();
         let opened = Repository::open(main, SystemEnv::context(), || Ok(Vec::new())).unwrap();
         opened.with_places("main", &|name: &str| self.storage(name)).unwrap()
     }
 
-    fn messages(&self) -> Messages {
+    pub fn messages(&self) -> Messages {
         Messages::new(&self.open().objects)
     }
 
-    fn numbers(&self) -> Vec<u16> {
+    pub fn numbers(&self) -> Vec<u16> {
         self.open().nodes().iter().map(|node| node.number).collect()
     }
 
@@ -86,7 +90,7 @@ impl Place {
     }
 }
 
-fn local() -> LocalBus {
+pub fn local() -> LocalBus {
     LocalBus::new(Arc::new(SystemEnv::new(Arc::default())))
 }
 
@@ -205,11 +209,11 @@ fn old_answers_lead_nowhere() {
 struct Liar(u16);
 
 impl NodeAnswers for Liar {
-    fn similar(&self, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>> {
+    fn similar(&self, _: u16, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>> {
         asked.iter().map(|(_, handprints)| Some(vec![8; handprints.len()])).collect()
     }
 
-    fn find(&self, asked: &[(u16, Vec<Wanted>)]) -> Vec<Option<Vec<Option<Reference>>>> {
+    fn find(&self, _: u16, asked: &[(u16, Vec<Wanted>)]) -> Vec<Option<Vec<Option<Reference>>>> {
         let lie = |number: usize| {
             let slot = u16::try_from(number % 60_000).unwrap();
             Some(Reference::new(self.0, 4_000_000, slot))

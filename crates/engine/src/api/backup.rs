@@ -143,15 +143,19 @@ pub use silt_backup::SharedPlaces;
 /// struct Nothing;
 ///
 /// impl NodeAnswers for Nothing {
-///     fn similar(&self, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>> {
+///     fn similar(&self, _: u16, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>> {
 ///         asked.iter().map(|(_, handprints)| Some(vec![0; handprints.len()])).collect()
 ///     }
-///     fn find(&self, asked: &[(u16, Vec<Wanted>)]) -> Vec<Option<Vec<Option<Reference>>>> {
+///     fn find(
+///         &self,
+///         _: u16,
+///         asked: &[(u16, Vec<Wanted>)],
+///     ) -> Vec<Option<Vec<Option<Reference>>>> {
 ///         asked.iter().map(|(_, chunks)| Some(vec![None; chunks.len()])).collect()
 ///     }
 /// }
 ///
-/// assert_eq!(Nothing.similar(&[(2, vec![vec![3, 5, 8]])]), [Some(vec![0])]);
+/// assert_eq!(Nothing.similar(1, &[(2, vec![vec![3, 5, 8]])]), [Some(vec![0])]);
 /// let node_answers: Option<Arc<dyn NodeAnswers>> = Some(Arc::new(Nothing));
 /// let options = BackupOptions { node_answers, ..BackupOptions::default() };
 /// # drop(options);

@@ -88,6 +88,7 @@ impl<'a> Rewriter<'a> {
         reader.expect(old, |frame| frames.contains(&frame));
         let mut deltas = deltas.iter().peekable();
         for (slot, place) in kept() {
+            draft.begin_application(slot, old.directory.application(slot));
             let chunk = reader.verified(old, slot, &self.fingerprinter)?;
             let fingerprint = chunk.fingerprint;
             let frame = old.directory.frames.get(usize::from(place.frame));

@@ -23,6 +23,7 @@ mod memo;
 mod model;
 mod model_trees;
 mod month;
+mod node_crashes;
 mod nodes;
 mod operations;
 mod places;

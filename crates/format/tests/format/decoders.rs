@@ -21,10 +21,12 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "footer" => Footer::decode(bytes).map(drop),
         "run-directory" => silt_format::RunDirectory::decode(bytes).map(drop),
         "run-records" => silt_format::decode_records(bytes, &mut Vec::new()),
-        "container-directory" | "container-links" | "container-deltas" => Directory::decode(bytes)
-            .map(|directory| {
-                directory.slots().for_each(drop);
-            }),
+        "container-directory"
+        | "container-links"
+        | "container-deltas"
+        | "container-applications" => Directory::decode(bytes).map(|directory| {
+            directory.slots().for_each(drop);
+        }),
         "block-directory" => decode_blocks(bytes).map(drop),
         "recipe-fixed" | "recipe-fastcdc" => Recipe::decode(bytes).map(drop),
         "page-leaf" => Page::decode(bytes, 0).map(drop),

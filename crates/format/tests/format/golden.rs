@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use silt_format::replica::{Hello, InitMessage, ReplicaMessage, ReplicaRole, SourceMessage};
 use silt_format::tree::TreePage;
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES, Hashed, Head,
-    Header, HostKeys, KeyLabel, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme, SeriesRecord,
-    Snapshot, WrappedKey, decode_blocks,
+    ApplicationRun, BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES,
+    Hashed, Head, Header, HostKeys, KeyLabel, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme,
+    SeriesRecord, Snapshot, WrappedKey, decode_blocks,
 };
 
 use crate::{messages, values};
@@ -57,6 +57,11 @@ fn every_layout_of_version_1_is_read() {
     let read = Directory::decode(&golden("container-deltas")).unwrap();
     assert_eq!((&read, read.delta(2)), (&deltas, deltas.deltas.last()));
     assert_eq!((read.delta(4), read.slot(2).unwrap().offset), (None, 4196));
+    let applications = values::directory_with_applications();
+    let read = Directory::decode(&golden("container-applications")).unwrap();
+    assert_eq!(read, applications);
+    let all = [0, 1, 2, 9].map(|slot| read.application(slot));
+    assert_eq!(all, [ApplicationRun::UNKNOWN, 8, 1, 1]);
     let links = values::directory_with_links();
     let read = Directory::decode(&golden("container-links")).unwrap();
     assert_eq!(read.links, links.links);

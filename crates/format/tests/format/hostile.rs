@@ -222,6 +222,13 @@ fn digests_of_unknown_kinds_are_read_and_known_as_such() {
 }
 
 #[test]
+fn applications_ascend_by_slot() {
+    let mut bad = values::directory_with_applications();
+    bad.applications.swap(0, 1);
+    assert_eq!(Directory::decode(&bad.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
 fn deltas_are_those_of_the_slots_that_hold_them() {
     let good = values::directory_with_deltas();
     assert_eq!(Directory::decode(&good.encode()).unwrap(), good);

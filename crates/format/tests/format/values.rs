@@ -5,9 +5,9 @@ use silt_format::tree::{
     OwnerName, State, Subtree, Timestamp, Tree, TreeBranch, TreeCounts, TreePage, Xattr,
 };
 use silt_format::{
-    BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking, Config,
-    ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory, Fingerprint,
-    Footer, Frame, Head, Header, HeaderRest, HostKeys, Id, KdfCost, KeyLabel, Keyring,
+    ApplicationRun, BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking,
+    Config, ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory,
+    Fingerprint, Footer, Frame, Head, Header, HeaderRest, HostKeys, Id, KdfCost, KeyLabel, Keyring,
     LeakForecast, Lease, Level, LevelBytes, Link, MapProof, MapRoot, MasterKey, ObjectKind,
     ObjectSet, ObjectTag, Page, Period, Recipe, RecipeChunk, Record, Reference, RepositoryId,
     RetentionPolicy, Role, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme,
@@ -441,6 +441,17 @@ pub fn directory_with_deltas() -> Directory {
     directory
 }
 
+/// Three chunks of a storage node, the last two of known applications.
+pub fn directory_with_applications() -> Directory {
+    let mut directory = Directory::default();
+    for (slot, application) in [(0, ApplicationRun::UNKNOWN), (1, 8), (2, 1)] {
+        directory.begin_application(slot, application);
+        directory.push(slot, 0, 4096, print(1));
+    }
+    directory.frames.push(Frame { offset: 96, sealed_bytes: 1000, raw_bytes: 3 * 4096 });
+    directory
+}
+
 /// Three chunks in slots 0, 2 and 5, and links in slots 1 and 3.
 pub fn directory_with_links() -> Directory {
     let mut directory = Directory::default();
@@ -569,6 +580,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("head-files", head_files().encode()),
         ("container-links", directory_with_links().encode()),
         ("container-deltas", directory_with_deltas().encode()),
+        ("container-applications", directory_with_applications().encode()),
         ("run-directory", run_directory().encode()),
         ("run-records", encoded_records()),
         ("dead-list", silt_format::encode_dead_ranges(&dead_ranges())),
