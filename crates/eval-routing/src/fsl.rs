@@ -153,8 +153,8 @@ impl Header {
 
 /// Digests may have 48 bits, and fingerprints have no bits that are always zero.
 fn print_of(digest: &[u8; 64]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *digest;
-    mix(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    let (first, _) = digest.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    mix(u64::from_le_bytes(*first))
 }
 
 fn exact(from: &mut dyn Read, into: &mut [u8]) -> Result<()> {

@@ -223,6 +223,7 @@ pub fn run(way: Way, data: &Data, setting: Setting, exact: u64) -> Outcome {
 }
 
 /// What a run is told of its data and its nodes.
+#[derive(Clone, Copy)]
 pub struct Fed {
     /// How the outcome is called.
     pub way: Way,

@@ -28,6 +28,7 @@ impl Actor {
         nodes::open(&self.whole, &self.world)
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "as those who look for places want it")]
     fn place(&self, name: &str) -> Result<Arc<dyn Storage>> {
         Ok(Folder::of(&self.whole, name))
     }
