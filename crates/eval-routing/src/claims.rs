@@ -26,7 +26,7 @@ const REASONS: &str = "Each figure is computed from the outcomes below. Where a 
     not published: here a node joins an application only when all of the application's nodes are \
     overloaded. So with many nodes, what was stored before is looked for among other candidates \
     later, and the newest nodes have least at the end; Sigma-Dedupe has all nodes from the start. \
-    Which of these it is was not measured.";
+    The table of changed rules, a rule at a time, says what each of them costs.";
 
 /// The claims of the paper. `files` are outcomes on the sets with files.
 pub fn table(outcomes: &[Outcome], files: &[Outcome]) -> Table {

@@ -142,7 +142,7 @@ fn over_nodes(
     Ok(outcomes)
 }
 
-/// The parts of a run: which are wanted, those that are known from an interrupted one, and the page.
+/// The parts of a run: those that are wanted, those that an interrupted run has left, and the page.
 struct Parts<'o> {
     options: &'o Options,
     resumed: Resumed,

@@ -1,4 +1,4 @@
-//! What the paper leaves open, what this command leaves out, and where the paper contradicts itself.
+//! What the paper leaves open and this command leaves out, and where the paper contradicts itself.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub fn slips() -> Table {
         ("section 5: headings 4.4 and 4.5", "they are of section 5"),
         (
             "\"algorithm 1\"",
-            "the client's look-ups before routing; the director's choice has no listing in the text",
+            "the client's look-ups before routing; the director's choice is not listed in the text",
         ),
         (
             "not said",
