@@ -13,6 +13,9 @@ use crate::{Result, TreesOptions};
 
 /// A file that was changed shortly before is read again by the next backup of silt.
 const SETTLE: std::time::Duration = std::time::Duration::from_secs(3);
+/// Where restored trees are until the end. For minutes, ext4 gives nobody the inodes of files that
+/// were just removed, and searching for others takes longer than restoring.
+const RESTORED: &str = "restored";
 /// Files in a folder of the tree of small files.
 const FOLDER_FILES: u64 = 1000;
 
@@ -84,6 +87,7 @@ pub fn run(options: &TreesOptions) -> Result<()> {
         all.append(&mut small);
     }
     remove(&tree)?;
+    remove(&work.join(RESTORED))?;
     std::fs::write(work.join("trees.json"), serde_json::to_string_pretty(&all)?)?;
     Ok(())
 }
@@ -179,7 +183,8 @@ impl Program {
 
     /// Does all tasks with a new repository.
     fn measure(&self, work: &Path, run: usize, next: Option<&PathBuf>) -> Result<Measured> {
-        let (folder, tree, target) = (work.join("place"), work.join("tree"), work.join("restored"));
+        let (folder, tree) = (work.join("place"), work.join("tree"));
+        let target = work.join(RESTORED).join(format!("{}-{run}", self.name()));
         remove(&folder)?;
         let place = Place { repository: folder.join("repository"), home: folder.join("home") };
         std::fs::create_dir_all(&place.home)?;
@@ -194,8 +199,7 @@ impl Program {
             sync()?;
             costs.push(self.backup(&place, &tree, 2).run()?);
             repository_bytes = folder_bytes(&place.repository)?;
-            remove(&target)?;
-            std::fs::create_dir(&target)?;
+            std::fs::create_dir_all(&target)?;
             sync()?;
             // What is restored is on the disk, whoever sees to that.
             let restored = self.restore(&place, &tree, &target, 2).run()?;
@@ -203,7 +207,6 @@ impl Program {
             let same = ["-rlH", "--checksum", "--dry-run", "--itemize-changes", "--delete"];
             let sides = [&tree, &target].map(|side| format!("{}/", side.display()));
             Call::new("rsync").args(&same).args(&[&sides[0], &sides[1]]).silent()?;
-            remove(&target)?;
         }
         remove(&folder)?;
         Ok(Measured { program: self.name(), run, costs, repository_bytes })
