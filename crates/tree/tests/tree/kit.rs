@@ -469,7 +469,7 @@ fn paths(root: &Path) -> Vec<OsString> {
     paths
 }
 
-/// Returns the groups of hard links.
+/// Returns the groups of hard links. The other names of a file may be outside of the tree.
 fn link_groups(root: &Path, paths: &[OsString]) -> BTreeSet<Vec<OsString>> {
     let mut groups: BTreeMap<(u64, u64), Vec<OsString>> = BTreeMap::new();
     for path in paths {
@@ -478,7 +478,7 @@ fn link_groups(root: &Path, paths: &[OsString]) -> BTreeSet<Vec<OsString>> {
             groups.entry((metadata.dev(), metadata.ino())).or_default().push(path.clone());
         }
     }
-    groups.into_values().collect()
+    groups.into_values().filter(|names| names.len() > 1).collect()
 }
 
 /// Returns the ranges of a file that are data.
