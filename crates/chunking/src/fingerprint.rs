@@ -13,7 +13,8 @@ use silt_format::{BLOCK_BYTES, Fingerprint};
 
 /// Chunks hashed side by side: the lanes of the widest vectors that BLAKE3 uses.
 const LANES: usize = 16;
-/// Lanes are filled up to a multiple of this: an uneven number of them is hashed one after another.
+/// Lanes are filled up to a multiple of this: an uneven number of them is hashed one after another,
+/// and four at once in a way that reads behind the first.
 const LANES_STEP: usize = 8;
 /// Up to this many chunks, hashing each separately is not slower.
 const ALONE_MAX: usize = 4;

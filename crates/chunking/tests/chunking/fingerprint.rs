@@ -88,3 +88,65 @@ proptest! {
         prop_assert_eq!(many(&Fingerprinter::new(key), &data, &chunks), expected);
     }
 }
+
+/// Memory whose end is followed by a page that nobody may read.
+#[cfg(target_os = "linux")]
+mod guarded {
+    #![expect(unsafe_code, reason = "a page that may not be read")]
+
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+    const PAGE_BYTES: usize = 4096;
+    const BYTES: usize = 16 * PAGE_BYTES;
+
+    pub struct Guarded(*mut std::ffi::c_void);
+
+    impl Guarded {
+        pub fn new() -> Self {
+            let flags = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: new memory, of which only the last page becomes unreadable.
+            unsafe {
+                let whole = BYTES + PAGE_BYTES;
+                let memory =
+                    mmap_anonymous(std::ptr::null_mut(), whole, flags, MapFlags::PRIVATE).unwrap();
+                mprotect(memory.byte_add(BYTES), PAGE_BYTES, MprotectFlags::empty()).unwrap();
+                Self(memory)
+            }
+        }
+
+        /// All bytes before the page.
+        pub fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY: they are readable and writable, and borrowed from the memory.
+            unsafe { std::slice::from_raw_parts_mut(self.0.cast(), BYTES) }
+        }
+    }
+
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            // SAFETY: nothing borrows the memory any more.
+            let _ = unsafe { munmap(self.0, BYTES + PAGE_BYTES) };
+        }
+    }
+}
+
+/// blake3's code for AVX-512 reads up to 48 bytes behind the first of four inputs.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_behind_the_chunks_is_read() {
+    let fingerprinter = Fingerprinter::new([1; 32]);
+    let mut memory = guarded::Guarded::new();
+    let data = memory.bytes();
+    data.iter_mut().zip(0_u32..).for_each(|(byte, at)| *byte = at.to_le_bytes()[1]);
+    let mut found = Vec::new();
+    for count in 1..=9 {
+        for length in [1, 64, 1024, 1025, 2048, 3072, 4096, 5120, 6144, 7168] {
+            // From the last one on, so that each is once the first.
+            let end = data.len();
+            let chunk = |at: usize| end - (at + 1) * length..end - at * length;
+            let chunks: Vec<_> = (0..count).map(chunk).collect();
+            fingerprinter.fingerprint_many(data, &chunks, &mut found);
+            let each = chunks.iter().map(|range| fingerprinter.fingerprint(&data[range.clone()]));
+            assert!(found.iter().copied().eq(each), "{count} of {length}");
+        }
+    }
+}
