@@ -9,6 +9,7 @@
 mod agents;
 mod applications;
 mod asking;
+mod between;
 mod calendar;
 mod conformance;
 mod index;

@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use silt_cluster::nodes::{NodeClient, NodeServer, NodeServerOptions};
-use silt_cluster::{
-    Answering, Bus, Delivery, Job, JobState, Lease, Listener, LocalBus, Member, Messages, Name,
-    Offer, Respond,
-};
+use silt_cluster::{Bus, Messages, Name};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::env::Context;
 use silt_repository::event::Silent;
@@ -19,12 +16,13 @@ use silt_source::VolumeTarget;
 use silt_storage::{MemoryStorage, Storage};
 use siltstone::source::StreamSource;
 use siltstone::{
-    BackupOptions, CheckOptions, Config, DataCheck, DeleteMethod, Protection, ReclaimOptions,
-    Repository, RestoreOptions, Selector, SharedSweepOptions, When,
+    BackupOptions, CheckOptions, Config, DataCheck, DeleteMethod, Protection, Repository,
+    RestoreOptions, Selector, SharedSweepOptions, When,
 };
 
+use crate::between::{Ask, Between};
 use crate::conformance::name;
-use crate::nodes::local;
+use crate::nodes::{local, thorough};
 use crate::rounds::image;
 
 /// What happens to one message.
@@ -66,9 +64,8 @@ const ALL: [Wrong; 10] = [
     Wrong::ClientDies,
 ];
 
-/// A bus that carries all messages but one as it should.
+/// Carries all questions but one as it should.
 struct Faulty {
-    bus: LocalBus,
     at: usize,
     wrong: Wrong,
     asked: AtomicUsize,
@@ -89,43 +86,51 @@ impl Faulty {
         self.before.lock().unwrap().first().cloned()
     }
 
-    fn carry(&self, service: &Name, question: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn carry(&self, bus: &dyn Bus, service: &Name, question: &[u8]) -> Result<Option<Vec<u8>>> {
         if !self.is_there(service) {
             return Ok(None);
         }
-        let answer = self.bus.ask(service, question, Duration::from_mins(1))?;
+        let answer = bus.ask(service, question, Duration::from_mins(1))?;
         self.before.lock().unwrap().extend(answer.clone());
         Ok(answer)
     }
 }
 
-impl Bus for Faulty {
-    fn ask(&self, service: &Name, question: &[u8], _: Duration) -> Result<Option<Vec<u8>>> {
+impl Ask for Faulty {
+    fn ask(
+        &self,
+        bus: &dyn Bus,
+        service: &Name,
+        question: &[u8],
+        _: Duration,
+    ) -> Result<Option<Vec<u8>>> {
         let number = self.asked.fetch_add(1, Ordering::SeqCst);
         if number != self.at {
             let is_asleep = self.wrong == Wrong::ServerSleeps && number > self.at;
             if is_asleep || self.is_late.swap(false, Ordering::SeqCst) {
                 return Ok(self.earlier());
             }
-            return self.carry(service, question);
+            return self.carry(bus, service, question);
         }
         match self.wrong {
             Wrong::QuestionLost | Wrong::ServerSleeps => Ok(None),
             Wrong::AnswerLate => {
                 self.before.lock().unwrap().clear();
-                self.carry(service, question)?;
+                self.carry(bus, service, question)?;
                 self.is_late.store(true, Ordering::SeqCst);
                 Ok(None)
             }
-            Wrong::Twice => self.carry(service, question).and(self.carry(service, question)),
+            Wrong::Twice => {
+                self.carry(bus, service, question).and(self.carry(bus, service, question))
+            }
             Wrong::OldAnswer => Ok(self.earlier()),
             Wrong::Garbled => {
-                let mut answer = self.carry(service, question)?;
+                let mut answer = self.carry(bus, service, question)?;
                 answer.iter_mut().flatten().last().into_iter().for_each(|last| *last ^= 1);
                 Ok(answer)
             }
             Wrong::BusFails => {
-                self.carry(service, question)?;
+                self.carry(bus, service, question)?;
                 Err(Error::new(ErrorKind::Unavailable, "the bus did not answer"))
             }
             Wrong::ServerDies => {
@@ -133,7 +138,7 @@ impl Bus for Faulty {
                 Ok(None)
             }
             Wrong::ServerDiesLater => {
-                let answer = self.carry(service, question)?;
+                let answer = self.carry(bus, service, question)?;
                 drop(self.servers.lock().unwrap().remove(service));
                 Ok(answer)
             }
@@ -142,48 +147,6 @@ impl Bus for Faulty {
                 Ok(None)
             }
         }
-    }
-    fn offer(&self, job: &Job) -> Result<Offer> {
-        self.bus.offer(job)
-    }
-    fn take(&self, pool: &Name, patience: Duration) -> Result<Option<Delivery>> {
-        self.bus.take(pool, patience)
-    }
-    fn settle(&self, delivery: &Delivery, state: JobState) -> Result<()> {
-        self.bus.settle(delivery, state)
-    }
-    fn acquire(&self, name: &Name, term: Duration) -> Result<Option<Lease>> {
-        self.bus.acquire(name, term)
-    }
-    fn renew(&self, lease: &mut Lease, term: Duration) -> Result<bool> {
-        self.bus.renew(lease, term)
-    }
-    fn release(&self, lease: Lease) -> Result<()> {
-        self.bus.release(lease)
-    }
-    fn announce(&self, member: &Name, about: &[u8], term: Duration) -> Result<()> {
-        self.bus.announce(member, about, term)
-    }
-    fn members(&self) -> Result<Vec<Member>> {
-        self.bus.members()
-    }
-    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
-        self.bus.find_member(name)
-    }
-    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
-        self.bus.describe(member, details, term)
-    }
-    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
-        self.bus.details(members)
-    }
-    fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {
-        self.bus.answer(service, respond)
-    }
-    fn tell(&self, topic: &Name, message: &[u8]) -> Result<()> {
-        self.bus.tell(topic, message)
-    }
-    fn listen(&self, topic: &Name) -> Result<Box<dyn Listener>> {
-        self.bus.listen(topic)
     }
 }
 
@@ -275,23 +238,16 @@ fn ends_well(stores: &Stores, living: &[(&str, &[u8])]) {
     let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
     let check = repository.check(&all).unwrap();
     assert!(check.damage.is_empty(), "{check:?}");
-    let thorough = ReclaimOptions {
-        keep_deleted_s: Some(0),
-        grace_s: 0,
-        leak_share_max: 0.0,
-        dead_share_min: 0.0,
-        ..ReclaimOptions::default()
-    };
     for (series, _) in living {
         let head = repository.heads(&[(*series).to_owned()]).unwrap().remove(0);
         let ids: Vec<_> = head.snapshots.iter().map(|entry| entry.id).collect();
         repository.delete(series, &ids, DeleteMethod::Exact).unwrap();
-        repository.reclaim(series, &thorough).unwrap();
+        repository.reclaim(series, &thorough()).unwrap();
     }
     for node in repository.nodes().iter().chain(repository.nodes()) {
         let spool = std::env::temp_dir();
         let options =
-            SharedSweepOptions { spool, memory_bytes: 0, reclaim: thorough, dry_run: false };
+            SharedSweepOptions { spool, memory_bytes: 0, reclaim: thorough(), dry_run: false };
         repository.sweep_store(node.number, &options).unwrap();
     }
     for node in ["n1", "n2"] {
@@ -333,8 +289,7 @@ fn goes_wrong(base: &Stores, (first, second): (&[u8], &[u8]), wrong: Wrong, at: 
         (name(&format!("node-{node}")), server)
     };
     let servers = Mutex::new(numbers.iter().map(start).collect());
-    let faulty = Arc::new(Faulty {
-        bus: bus.clone(),
+    let ask = Faulty {
         at,
         wrong,
         asked: AtomicUsize::new(0),
@@ -342,11 +297,12 @@ fn goes_wrong(base: &Stores, (first, second): (&[u8], &[u8]), wrong: Wrong, at: 
         before: Mutex::default(),
         is_late: AtomicBool::new(false),
         interrupted: Arc::clone(&interrupted),
-    });
+    };
+    let faulty = Arc::new(Between { bus: Arc::new(bus.clone()), ask });
     let (asking, context) = (faulty.clone() as Arc<dyn Bus>, SystemEnv::context());
     let client = NodeClient::new(asking, messages.clone(), context, &numbers).unwrap();
     let done = back_up(&repository, "b", second, Some(client));
-    let asked = faulty.asked.load(Ordering::SeqCst);
+    let asked = faulty.ask.asked.load(Ordering::SeqCst);
     if let Err(error) = done {
         let is_expected = wrong == Wrong::ClientDies && error.kind() == ErrorKind::Interrupted;
         assert!(is_expected, "{wrong:?} {at}: {error}");

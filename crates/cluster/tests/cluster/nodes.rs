@@ -90,6 +90,17 @@ impl Place {
     }
 }
 
+/// Leaves nothing that can go.
+pub fn thorough() -> ReclaimOptions {
+    ReclaimOptions {
+        keep_deleted_s: Some(0),
+        grace_s: 0,
+        leak_share_max: 0.0,
+        dead_share_min: 0.0,
+        ..ReclaimOptions::default()
+    }
+}
+
 pub fn local() -> LocalBus {
     LocalBus::new(Arc::new(SystemEnv::new(Arc::default())))
 }
@@ -178,13 +189,7 @@ fn old_answers_lead_nowhere() {
     let latest = Selector::Time(Some("a".to_owned()), When::Latest);
     let id = repository.find(&latest).unwrap().snapshot.id;
     repository.delete("a", &[id], DeleteMethod::default()).unwrap();
-    let thorough = ReclaimOptions {
-        keep_deleted_s: Some(0),
-        grace_s: 0,
-        leak_share_max: 0.0,
-        dead_share_min: 0.0,
-        ..ReclaimOptions::default()
-    };
+    let thorough = thorough();
     repository.reclaim("a", &thorough).unwrap();
     let sweep = |repository: &Repository| {
         let spool = std::env::temp_dir();

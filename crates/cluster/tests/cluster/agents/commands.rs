@@ -5,16 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use silt_cluster::{
-    AgentOptions, Allowed, Answering, Bus, Delivery, Job, JobState, Lease, Listener, Member, Name,
-    Offer, Remote, Respond, Work,
-};
+use silt_cluster::{AgentOptions, Allowed, Bus, Name, Remote, Work};
 use silt_format::{ErrorKind, Result};
 use silt_repository::keys::KeyAccess;
 
 use super::stage::{
     Group, HOUR_NS, HostEnv, Luck, MINUTE_NS, READS, SECOND_NS, Secret, TICK_NS, WRITES, backup,
 };
+use crate::between::{Ask, Between};
 use crate::conformance::name;
 
 fn group() -> Group {
@@ -202,80 +200,40 @@ fn a_command_is_obeyed_once_and_soon() {
     assert_eq!(group.hosts[0].hand.starts(), 1);
 }
 
-/// A bus that answers with what it answered before.
+/// Answers with what was answered before.
+#[derive(Default)]
 struct Parrot {
-    bus: Arc<dyn Bus>,
     answers: Mutex<Vec<Vec<u8>>>,
     repeats: std::sync::atomic::AtomicBool,
 }
 
-impl Bus for Parrot {
-    fn offer(&self, job: &Job) -> Result<Offer> {
-        self.bus.offer(job)
-    }
-    fn take(&self, pool: &Name, patience: Duration) -> Result<Option<Delivery>> {
-        self.bus.take(pool, patience)
-    }
-    fn settle(&self, delivery: &Delivery, state: JobState) -> Result<()> {
-        self.bus.settle(delivery, state)
-    }
-    fn acquire(&self, name: &Name, term: Duration) -> Result<Option<Lease>> {
-        self.bus.acquire(name, term)
-    }
-    fn renew(&self, lease: &mut Lease, term: Duration) -> Result<bool> {
-        self.bus.renew(lease, term)
-    }
-    fn release(&self, lease: Lease) -> Result<()> {
-        self.bus.release(lease)
-    }
-    fn announce(&self, member: &Name, about: &[u8], term: Duration) -> Result<()> {
-        self.bus.announce(member, about, term)
-    }
-    fn members(&self) -> Result<Vec<Member>> {
-        self.bus.members()
-    }
-    fn find_member(&self, name: &Name) -> Result<Option<Member>> {
-        self.bus.find_member(name)
-    }
-    fn describe(&self, member: &Name, details: &[u8], term: Duration) -> Result<()> {
-        self.bus.describe(member, details, term)
-    }
-    fn details(&self, members: &[Name]) -> Result<Vec<Member>> {
-        self.bus.details(members)
-    }
-    fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>> {
-        self.bus.answer(service, respond)
-    }
-    fn ask(&self, service: &Name, question: &[u8], patience: Duration) -> Result<Option<Vec<u8>>> {
+impl Ask for Parrot {
+    fn ask(
+        &self,
+        bus: &dyn Bus,
+        service: &Name,
+        question: &[u8],
+        patience: Duration,
+    ) -> Result<Option<Vec<u8>>> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.repeats.load(Relaxed) {
             return Ok(Some(answers.remove(0)));
         }
-        let answer = self.bus.ask(service, question, patience)?;
+        let answer = bus.ask(service, question, patience)?;
         answers.extend(answer.clone());
         Ok(answer)
-    }
-    fn tell(&self, topic: &Name, message: &[u8]) -> Result<()> {
-        self.bus.tell(topic, message)
-    }
-    fn listen(&self, topic: &Name) -> Result<Box<dyn Listener>> {
-        self.bus.listen(topic)
     }
 }
 
 #[test]
 fn an_answer_of_the_past_is_none() {
     let group = group();
-    let parrot = Arc::new(Parrot {
-        bus: group.bus(),
-        answers: Mutex::default(),
-        repeats: std::sync::atomic::AtomicBool::default(),
-    });
+    let parrot = Arc::new(Between { bus: group.bus(), ask: Parrot::default() });
     let env = HostEnv::new(&group.clock, 5);
     let remote =
         Remote::new(Arc::clone(&parrot) as _, group.messages.clone(), env as _, name("web0"));
     remote.backup("db", false).unwrap();
-    parrot.repeats.store(true, Relaxed);
+    parrot.ask.repeats.store(true, Relaxed);
     let error = remote.backup("db", false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("is not its own"), "{error}");
