@@ -190,9 +190,15 @@ fn replicas(
             return None;
         }
         let storage = opened.map_err(|error| error.to_string());
-        Some(Replica { node: None, location: location.clone(), storage })
+        let is_filling = list.filling.contains(location);
+        Some(Replica { node: None, location: location.clone(), is_filling, storage })
     };
     locations.iter().filter_map(replica).collect()
+}
+
+/// The place by which the repository was opened.
+fn alone(location: String, storage: Arc<dyn Storage>) -> Replica {
+    Replica { node: None, location, is_filling: false, storage: Ok(storage) }
 }
 
 impl Repository {
@@ -238,10 +244,10 @@ impl Repository {
         verify_one_line(&self.objects, &list, &seen)?;
         let here = called(&list);
         if list.copies.is_empty() {
-            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
+            main.push(alone(here.clone(), own));
         } else if main.iter().all(|replica| replica.storage.is_err()) {
             // The folders have moved; what is here can be read.
-            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
+            main.push(alone(here.clone(), own));
         }
         let is_named = list.copies.iter().chain(&list.shared).any(|location| *location == here);
         let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
@@ -335,7 +341,7 @@ impl Repository {
             location: replica.location.clone(),
             is_shared,
             node: node.map(str::to_owned),
-            is_filling: places.list.filling.contains(&replica.location),
+            is_filling: replica.is_filling,
             failure: replica.storage.as_ref().err().cloned(),
         };
         let main = places.main.replicas().iter().map(|replica| info(replica, false, None));

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use silt_format::names::{self, Numbered};
 use silt_format::{Error, ErrorKind, KdfCost, KeyLabel, Result};
 use silt_storage::{
-    ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, Keep, Key,
-    MemoryStorage, PutMode, Storage, list_all,
+    ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, Fault,
+    FaultStorage, Keep, Key, MemoryStorage, Operation, OperationKind, PutMode, Storage, list_all,
 };
 use siltstone::{
     Administrator, Advice, Completeness, DeleteMethod, HealOptions, KeyAccess, Protection,
@@ -369,6 +369,78 @@ fn of_two_whole_objects_the_one_is_kept_that_others_refer_to() {
     }
     let decided: Vec<_> = decided.into_keys().collect();
     assert_eq!(decided, ["containers", "recipes", "snapshots", "summaries"]);
+}
+
+/// Removes `a`, backs up, and adds `a` again until its storage fails after so many changes. Whether
+/// it failed.
+fn add_again_until(disks: &Disks, succeeding: u64, image: &[u8]) -> bool {
+    let world = World::process(50 + succeeding, 8, "there", &Arc::default());
+    world.pass_seconds(90_000);
+    let open = |location: &str| disks.open(location);
+    disks.repository("b", &world).unwrap().remove_place("a", &open).unwrap();
+    let repository = disks.repository("b", &world).unwrap();
+    kit::backup(&repository, "vm", image).unwrap();
+    let lost = CrashingOperation::Lost;
+    let filled = Arc::new(CrashStorage::new(disks.get("a"), succeeding, Counted::Mutations, lost));
+    let filling = |location: &str| -> Result<Arc<dyn Storage>> {
+        if location == "a" { Ok(filled.clone()) } else { disks.open(location) }
+    };
+    let added = repository.add_place("b", "a", &filling);
+    assert_eq!(added.is_err(), filled.has_crashed());
+    filled.has_crashed()
+}
+
+/// A backup that began before a place was removed writes its head there while the place is being
+/// added again. It is refused by the other one, whose head then counts.
+#[test]
+fn a_head_that_a_sleeper_leaves_in_a_place_that_is_being_filled_is_replaced() {
+    let mut left = 0;
+    for succeeding in 0.. {
+        let (disks, world, images) = two_copies();
+        let disks = Arc::new(disks);
+        let (theirs, own) = (kit::changed(&images[1], 3), kit::changed(&images[1], 4));
+        let failed = Arc::new(Mutex::new(None));
+        let rule = {
+            let (disks, failed) = (disks.clone(), failed.clone());
+            move |operation: &Operation, _: u64| {
+                let is_head = operation.keys().iter().any(|key| Numbered::Head.is(key.as_str()));
+                let mut failed = failed.lock().unwrap();
+                if is_head && operation.kind() == OperationKind::Put && failed.is_none() {
+                    *failed = Some(add_again_until(&disks, succeeding, &theirs));
+                }
+                Fault::Pass
+            }
+        };
+        let asleep: Arc<dyn Storage> = Arc::new(FaultStorage::new(disks.get("a"), rule));
+        let open = |location: &str| -> Result<Arc<dyn Storage>> {
+            if location == "a" { Ok(asleep.clone()) } else { disks.open(location) }
+        };
+        let sleeper = kit::open(asleep.clone(), &world).unwrap().with_places("a", &open).unwrap();
+        kit::backup(&sleeper, "vm", &own).unwrap_err();
+        if failed.lock().unwrap().take() == Some(false) {
+            break;
+        }
+        let later = World::process(900, 9, "later", &Arc::default());
+        later.pass_seconds(200_000);
+        let repository = disks.repository("b", &later).unwrap();
+        let (a, b) = (disks.objects("a"), disks.objects("b"));
+        let is_other = |(name, bytes): (&String, &Vec<u8>)| {
+            Numbered::Head.is(name) && b.get(name).is_some_and(|other| other != bytes)
+        };
+        if repository.places().iter().any(|place| place.is_filling) && a.iter().any(is_other) {
+            left += 1;
+            // Whoever comes next can go on.
+            kit::backup(&repository, "vm", &images[0]).unwrap();
+            disks.add("b", "a", false, &later);
+            assert_eq!(disks.objects("a"), disks.objects("b"));
+            let repository = disks.repository("a", &later).unwrap();
+            let found = kit::latest(&repository, "vm").unwrap();
+            assert_eq!(found.head.snapshots.len(), 4);
+            assert!(kit::restore(&repository, &found).unwrap() == images[0]);
+            assert!(shared::check(&repository).damage.is_empty());
+        }
+    }
+    assert!(left > 2, "{left}");
 }
 
 #[test]
