@@ -14,6 +14,9 @@ pub struct Tune {
     /// Measure at most this much of each kind of files.
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub limit: String,
+    /// A folder for temporary files, about 5 % of what is measured.
+    #[arg(long, value_name = "FOLDER")]
+    pub temp: Option<PathBuf>,
     /// Write a plot of bytes saved per second over chunk sizes to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,

@@ -4,6 +4,7 @@ mod amend;
 mod chunking;
 mod content;
 mod diff;
+mod distinct;
 mod dump;
 mod fill;
 mod find;

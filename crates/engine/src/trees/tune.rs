@@ -1,14 +1,15 @@
 //! Measuring which chunking works best for each kind of file of a tree.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::distinct::Distinct;
 use silt_chunking::{Chunker, Fingerprinter};
 use silt_format::number::{to_u32, to_u64, to_usize};
 use silt_format::tree::{EntryKind, FileChunking, FileKind};
 use silt_format::{Chunking, Result, SEGMENT_BYTES};
 use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress};
+
 use silt_tree::{MAGIC_BYTES, Rules, Step, Walk, kind_of};
 
 /// Sizes in KiB that are measured. The format has no fixed sizes below 4 KiB, so these are never
@@ -17,9 +18,6 @@ const FIXED_KIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const CONTENT_KIB: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Maximum number of bytes of a file that are cut at a time.
 const PART_BYTES: u64 = 16 << 20;
-/// Maximum number of distinct chunks that are remembered for each chunking. If there are more, a
-/// sample is remembered, chosen by fingerprint.
-const REMEMBERED_MAX: usize = 16_384;
 /// Size of a chunk in a recipe: its length and its fingerprint.
 const RECIPE_BYTES: u64 = 24;
 /// A proposed chunking saves at least this percentage of the bytes that the best one saves.
@@ -45,11 +43,14 @@ pub struct TuneOptions {
     /// Maximum number of bytes of each kind that are measured. A file that would exceed it is not
     /// measured at all.
     pub bytes_max: u64,
+    /// A folder for temporary files: 12 bytes for each chunk of each chunking, about 5 % of what is
+    /// measured.
+    pub temp: PathBuf,
 }
 
 impl Default for TuneOptions {
     fn default() -> Self {
-        Self { rules: Rules::default(), bytes_max: 512 << 20 }
+        Self { rules: Rules::default(), bytes_max: 512 << 20, temp: std::env::temp_dir() }
     }
 }
 
@@ -71,8 +72,7 @@ pub struct TuneMeasure {
     pub chunking: Chunking,
     /// Number of chunks, without those that are all zeros.
     pub chunks: u64,
-    /// Sum of the sizes of distinct chunks. If there are more than 16,384 of them, an estimate
-    /// within 2 %.
+    /// Sum of the sizes of distinct chunks.
     pub unique_bytes: u64,
     /// Time to cut and fingerprint on one core, in nanoseconds.
     pub time_ns: u64,
@@ -120,7 +120,8 @@ pub struct TunedKind {
     pub files: u64,
     /// Sum of their sizes in bytes.
     pub bytes: u64,
-    /// Number of bytes that were measured.
+    /// Number of bytes that were measured. Segments that are all zeros, as disk images have them,
+    /// are not counted: they cost nothing with any chunking.
     pub measured_bytes: u64,
     /// The results of each chunking: fixed sizes, then content-defined ones, from small to large.
     pub measures: Vec<TuneMeasure>,
@@ -165,8 +166,9 @@ impl TuneReport {
 
 /// Cuts the files of a directory with each chunking, and measures how much each saves.
 ///
-/// Uses at most 54 MiB of memory for fingerprints and 16 MiB for data. Counts files that cannot be
-/// read. Fails with `NotFound` if there is no such directory.
+/// Uses at most 16 MiB of memory for data, 10 MiB for buffers, and in the end 32 MiB for
+/// fingerprints. Counts files that cannot be read. Fails with `NotFound` if there is no such
+/// directory.
 ///
 /// ```
 /// # use siltstone::*;
@@ -180,7 +182,7 @@ pub fn tune(context: &Context, root: &Path, options: &TuneOptions) -> Result<Tun
     let mut tuning = Tuning {
         context,
         fingerprinter: Fingerprinter::new(context.random()),
-        bytes_max: options.bytes_max,
+        options,
         kinds: Vec::new(),
         data: Vec::new(),
         read: 0,
@@ -195,14 +197,15 @@ pub fn tune(context: &Context, root: &Path, options: &TuneOptions) -> Result<Tun
                     unreadable += 1;
                     continue;
                 };
-                let read = tuning.file(&file, &found.name, found.metadata.size);
-                unreadable += u64::from(read.is_err());
+                let is_read = tuning.file(&file, &found.name, found.metadata.size)?;
+                unreadable += u64::from(!is_read);
             }
             Step::Failed(..) => unreadable += 1,
             _ => {}
         }
     }
-    let mut kinds: Vec<TunedKind> = tuning.kinds.into_iter().map(KindTuning::end).collect();
+    let kinds = tuning.kinds.into_iter().map(KindTuning::end);
+    let mut kinds = kinds.collect::<Result<Vec<TunedKind>>>()?;
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
     Ok(TuneReport { kinds, unreadable })
 }
@@ -210,7 +213,7 @@ pub fn tune(context: &Context, root: &Path, options: &TuneOptions) -> Result<Tun
 struct Tuning<'a> {
     context: &'a Context,
     fingerprinter: Fingerprinter,
-    bytes_max: u64,
+    options: &'a TuneOptions,
     kinds: Vec<KindTuning>,
     data: Vec<u8>,
     read: u64,
@@ -229,60 +232,80 @@ struct Way {
     /// `None` for a size that the format does not have.
     chunker: Option<Chunker>,
     measure: TuneMeasure,
-    chunks: Sample,
+    chunks: Distinct,
 }
 
 impl Tuning<'_> {
-    fn file(&mut self, file: &silt_tree::OpenFile, name: &[u8], bytes: u64) -> Result<()> {
+    /// Measures a file; whether it could be read.
+    fn file(&mut self, file: &silt_tree::OpenFile, name: &[u8], bytes: u64) -> Result<bool> {
         let mut start = [0; MAGIC_BYTES];
-        let read = file.read_at(0, &mut start)?;
+        let Ok(read) = file.read_at(0, &mut start) else { return Ok(false) };
         let kind = kind_of(&start[..read], name);
         let known = self.kinds.iter().position(|tuning| tuning.kind == kind);
         let place = known.unwrap_or(self.kinds.len());
         if known.is_none() {
-            self.kinds.push(KindTuning::new(kind));
+            self.kinds.push(KindTuning::new(kind, &self.options.temp));
         }
         let tuning = &mut self.kinds[place];
         tuning.files += 1;
         tuning.bytes += bytes;
-        if tuning.measured_bytes + bytes > self.bytes_max {
-            return Ok(());
+        if tuning.measured_bytes + bytes > self.options.bytes_max {
+            return Ok(true);
         }
         let mut at = 0;
         while at < bytes {
             self.data.resize(to_usize((bytes - at).min(PART_BYTES)), 0);
-            let read = file.read_at(at, &mut self.data)?;
+            let Ok(read) = file.read_at(at, &mut self.data) else { return Ok(false) };
             if read == 0 {
                 break;
             }
-            let data = &self.data[..read];
-            for way in &mut tuning.ways {
-                way.take(self.context, &self.fingerprinter, data);
+            for run in runs(&self.data[..read]) {
+                for way in &mut tuning.ways {
+                    way.take(self.context, &self.fingerprinter, run)?;
+                }
+                tuning.measured_bytes += to_u64(run.len());
             }
             at += to_u64(read);
-            tuning.measured_bytes += to_u64(read);
             self.read += to_u64(read);
             self.context.report(Progress::bytes(Activity::Scan, self.read, None));
         }
-        Ok(())
+        Ok(true)
     }
 }
 
+/// The parts of a file's content between segments that are all zeros.
+fn runs(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut segments = data.chunks(SEGMENT_BYTES).peekable();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some(zeros) = segments.next_if(|segment| silt_chunking::is_zero(segment)) {
+            at += zeros.len();
+        }
+        let start = at;
+        while let Some(segment) = segments.next_if(|segment| !silt_chunking::is_zero(segment)) {
+            at += segment.len();
+        }
+        (at > start).then(|| &data[start..at])
+    })
+}
+
 impl KindTuning {
-    fn new(kind: FileKind) -> Self {
+    fn new(kind: FileKind, temp: &Path) -> Self {
         let fixed = FIXED_KIB.map(|kib| Chunking::Fixed { bytes: kib << 10 });
         let content = CONTENT_KIB.map(|kib| {
             let avg = kib << 10;
             Chunking::FastCdc { min: avg / 4, avg, max: avg * 8 }
         });
-        let ways = fixed.into_iter().chain(content).map(Way::new).collect();
+        let ways = fixed.into_iter().chain(content).map(|way| Way::new(way, temp)).collect();
         Self { kind, files: 0, bytes: 0, measured_bytes: 0, ways }
     }
 
-    fn end(self) -> TunedKind {
+    fn end(self) -> Result<TunedKind> {
         let Self { kind, files, bytes, measured_bytes, ways } = self;
-        let end = |way: Way| TuneMeasure { unique_bytes: way.chunks.bytes(), ..way.measure };
-        let measures: Vec<TuneMeasure> = ways.into_iter().map(end).collect();
+        let end = |way: Way| -> Result<TuneMeasure> {
+            Ok(TuneMeasure { unique_bytes: way.chunks.bytes()?, ..way.measure })
+        };
+        let measures = ways.into_iter().map(end).collect::<Result<Vec<TuneMeasure>>>()?;
         let saved = |measure: &&TuneMeasure| measure.saved_bytes(measured_bytes);
         let selectable = || measures.iter().filter(|measure| measure.is_selectable());
         let best = selectable().map(|measure| saved(&measure)).max().unwrap_or(0);
@@ -292,14 +315,14 @@ impl KindTuning {
         let proposed = enough
             .max_by(|a, b| a.efficiency(measured_bytes).total_cmp(&b.efficiency(measured_bytes)));
         let proposed = proposed.map(|measure| measure.chunking);
-        TunedKind { kind, files, bytes, measured_bytes, measures, proposed }
+        Ok(TunedKind { kind, files, bytes, measured_bytes, measures, proposed })
     }
 }
 
 impl Way {
-    fn new(chunking: Chunking) -> Self {
+    fn new(chunking: Chunking, temp: &Path) -> Self {
         let measure = TuneMeasure { chunking, chunks: 0, unique_bytes: 0, time_ns: 0 };
-        Self { chunker: Chunker::new(chunking).ok(), measure, chunks: Sample::default() }
+        Self { chunker: Chunker::new(chunking).ok(), measure, chunks: Distinct::new(temp) }
     }
 
     fn cut(&self, data: &[u8], lengths: &mut Vec<u32>) {
@@ -313,7 +336,12 @@ impl Way {
         }
     }
 
-    fn take(&mut self, context: &Context, fingerprinter: &Fingerprinter, data: &[u8]) {
+    fn take(
+        &mut self,
+        context: &Context,
+        fingerprinter: &Fingerprinter,
+        data: &[u8],
+    ) -> Result<()> {
         let began = context.env.now_ns();
         let (mut at, mut ranges, mut lengths) = (0, Vec::new(), Vec::new());
         while at < data.len() {
@@ -336,33 +364,12 @@ impl Way {
         self.measure.chunks += to_u64(ranges.len());
         for (range, fingerprint) in ranges.iter().zip(&fingerprints) {
             let key = fingerprint.0[..8].iter().fold(0, |key, byte| key << 8 | u64::from(*byte));
-            self.chunks.add(key, to_u32(range.len()));
+            self.chunks.add(key, to_u32(range.len()))?;
         }
+        Ok(())
     }
 }
 
-/// Distinct chunks, or a sample of them: those whose fingerprint begins with `halvings` zero bits.
-#[derive(Default)]
-struct Sample {
-    lengths: HashMap<u64, u32>,
-    halvings: u32,
-}
-
-impl Sample {
-    fn add(&mut self, key: u64, length: u32) {
-        if key.leading_zeros() < self.halvings {
-            return;
-        }
-        self.lengths.insert(key, length);
-        while self.lengths.len() > REMEMBERED_MAX {
-            self.halvings += 1;
-            let halvings = self.halvings;
-            self.lengths.retain(|key, _| key.leading_zeros() >= halvings);
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        let bytes: u64 = self.lengths.values().map(|length| u64::from(*length)).sum();
-        bytes << self.halvings.min(20)
-    }
-}
+#[cfg(test)]
+#[path = "tune/tests.rs"]
+mod tests;

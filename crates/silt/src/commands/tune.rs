@@ -16,7 +16,9 @@ pub fn run(session: &Session<'_>, args: &Tune) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rules = args.tree.options(&[&args.path], false)?.rules;
-    let options = TuneOptions { rules, bytes_max: snapshot_name::parse_bytes(&args.limit)? };
+    let bytes_max = snapshot_name::parse_bytes(&args.limit)?;
+    let temp = args.temp.clone().unwrap_or_else(super::temporary_folder);
+    let options = TuneOptions { rules, bytes_max, temp };
     let report = tune(&session.context, &args.path, &options)?;
     session.reporter.finish();
     if session.global.json {
