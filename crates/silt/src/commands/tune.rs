@@ -113,9 +113,11 @@ const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 90.0;
 const PANEL: f64 = 140.0;
 
-/// A panel for each kind: MiB saved per second over the binary logarithm of the chunk size.
+/// A panel for each kind that has duplicates: MiB saved per second over the binary logarithm of the
+/// chunk size.
 fn plot(report: &TuneReport) -> String {
-    let height = 40.0 + PANEL * f64::from(u32::try_from(report.kinds.len()).unwrap_or(0));
+    let shown = || report.kinds.iter().filter(|kind| kind.proposed.is_some());
+    let height = 40.0 + PANEL * f64::from(u32::try_from(shown().count()).unwrap_or(0));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 460 {height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n\
@@ -123,11 +125,14 @@ fn plot(report: &TuneReport) -> String {
          font-size=\"14\">MiB saved per second over chunk size</text>\n"
     );
     let mut top = 50.0;
-    for kind in &report.kinds {
+    for kind in shown() {
         let of = |it: &TuneMeasure| it.efficiency(kind.measured_bytes);
         let most = kind.measures.iter().map(of).fold(1.0, f64::max);
         let _ = writeln!(svg, "<text x=\"8\" y=\"{}\">{}</text>", top + 10.0, kind.kind.name());
         let _ = writeln!(svg, "<text x=\"420\" y=\"{}\">{}</text>", top + 10.0, rate(most));
+        let (base, right) = (top + HEIGHT, 100.0 + WIDTH);
+        let _ = writeln!(svg, "<path d=\"M100 {base}H{right}\" stroke=\"#bbb\"/>");
+        let _ = writeln!(svg, "<text x=\"88\" y=\"{}\">0</text>", base + 4.0);
         for (is_fixed, colour) in [(true, "#c8702a"), (false, "#1b6ca8")] {
             let ways = kind.measures.iter().filter(|it| size(it.chunking).0 == is_fixed);
             let point = |it: &TuneMeasure| {
