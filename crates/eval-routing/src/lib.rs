@@ -15,6 +15,7 @@ mod feed;
 mod fsl;
 mod paper;
 mod parallel;
+mod real;
 mod resume;
 mod served;
 mod sets;
@@ -65,6 +66,9 @@ that do not say otherwise are *output*; nothing is fitted to a published output.
 /// At least 1,000 are to be measured of each node.
 const SUPER_CHUNKS: u64 = 1150;
 
+/// Numbers of nodes for real files, which are too few for more.
+const REAL_NODES: [usize; 3] = [1, 3, 8];
+
 /// The options of the command.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
@@ -92,6 +96,10 @@ pub struct Options {
     /// folders with those of a system in the order of their names.
     #[arg(long = "trace", value_name = "PATH")]
     traces: Vec<PathBuf>,
+    /// Directories or disk images of a system, as its snapshots in their order, separated by
+    /// commas. They are cut as the product cuts them. Once for each system.
+    #[arg(long = "files", value_name = "PATH,...")]
+    files: Vec<String>,
     /// Only these parts, by the names of their CSV files, such as ablation or figure-5.4.
     #[arg(long, value_delimiter = ',', value_name = "PART")]
     only: Vec<String>,
@@ -160,12 +168,13 @@ impl<'o> Parts<'o> {
         // Another program may do something else.
         let program = std::env::current_exe()?.metadata()?;
         let same_run = format!(
-            "{:?} {} {} {} {:?} {} {:?}",
+            "{:?} {} {} {} {:?} {:?} {} {:?}",
             options.nodes,
             options.super_chunks,
             options.random,
             options.seed,
             options.traces,
+            options.files,
             program.len(),
             program.modified()?
         );
@@ -268,6 +277,10 @@ fn rest(mut parts: Parts<'_>, most: usize) -> Result<()> {
         let few: Vec<usize> = options.nodes.iter().copied().filter(|it| *it <= 8).collect();
         let trace = |few: &[usize]| traced::table(&traced::Trace::open(&options.traces)?, few);
         parts.table("traces", || trace(&few))?;
+    }
+    if !options.files.is_empty() {
+        let read = || traced::table(&traced::Trace::read(&options.files)?, &REAL_NODES);
+        parts.table("files", read)?;
     }
     parts.table("parameters", || Ok(paper::parameters(options)))?;
     parts.table("slips", || Ok(paper::slips()))?;

@@ -1,25 +1,51 @@
-//! The schemes on public traces: what `--trace` adds.
+//! The schemes on public traces and on real files: what `--trace` and `--files` add.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use silt_report::{Result, Table, number};
 use silt_routing::{Application, Cutter, Grain, Piece, PrintSet};
 
 use super::fsl::{self, Item};
+use super::real::{Part, Snapshot};
 use super::tables::HANDPRINT;
 use super::ways::{Fed, Outcome, Way, run_fed};
 
 /// Snapshots of one or several systems, in the order in which they are backed up.
 pub struct Trace {
-    /// By system: a folder, or a file by itself.
-    systems: Vec<Vec<PathBuf>>,
+    title: &'static str,
+    /// By system.
+    systems: Vec<Vec<Source>>,
     logical: u64,
     exact: u64,
     kinds: usize,
 }
 
+/// A snapshot.
+enum Source {
+    /// A file of a public trace, read anew for each scheme.
+    Public(PathBuf),
+    Real(Snapshot),
+}
+
+impl Source {
+    fn each(&self, each: &mut dyn FnMut(Part)) -> Result<()> {
+        match self {
+            Self::Real(snapshot) => snapshot.each(each),
+            Self::Public(path) => {
+                fsl::read(path, &mut |item| {
+                    each(match item {
+                        Item::File(name) => Part::File(application(name)),
+                        Item::Chunk(chunk) => Part::Chunk(chunk),
+                    });
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Trace {
-    /// Reads files, or folders whose files are backed up in the order of their names.
+    /// Public traces: files, or folders whose files are backed up in the order of their names.
     pub fn open(paths: &[PathBuf]) -> Result<Self> {
         let mut systems = Vec::new();
         for path in paths {
@@ -29,27 +55,38 @@ impl Trace {
                 files = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
                 files.sort();
             }
-            systems.push(files);
+            systems.push(files.into_iter().map(Source::Public).collect());
         }
-        let mut trace = Self { systems, logical: 0, exact: 0, kinds: 0 };
+        Self::of("Public traces", systems)
+    }
+
+    /// Real directories and disk images: of each system its snapshots, separated by commas.
+    pub fn read(systems: &[String]) -> Result<Self> {
+        let snapshots = |system: &String| {
+            system.split(',').map(|path| Snapshot::read(path.as_ref()).map(Source::Real)).collect()
+        };
+        let systems = systems.iter().map(snapshots).collect::<Result<_>>()?;
+        Self::of("Real files", systems)
+    }
+
+    fn of(title: &'static str, systems: Vec<Vec<Source>>) -> Result<Self> {
         // Chunks that two applications have count twice: schemes that tell them apart store both.
         let (mut seen, mut kinds, mut kind) = (PrintSet::default(), PrintSet::default(), 0);
         let (mut logical, mut exact) = (0, 0);
-        for path in trace.systems.iter().flatten() {
-            fsl::read(path, &mut |item| match item {
-                Item::File(name) => kind = application(name).0,
-                Item::Chunk(chunk) => {
+        for source in systems.iter().flatten() {
+            source.each(&mut |part| match part {
+                Part::File(application) => kind = application.0,
+                Part::Chunk(chunk) => {
                     kinds.insert(kind.into());
                     logical += u64::from(chunk.bytes);
                     exact += if seen.insert(chunk.print) { u64::from(chunk.bytes) } else { 0 };
                 }
             })?;
         }
-        (trace.logical, trace.exact, trace.kinds) = (logical, exact, kinds.len());
         if logical == 0 {
-            return Err("the traces have no chunks".into());
+            return Err("there are no chunks".into());
         }
-        Ok(trace)
+        Ok(Self { title, systems, logical, exact, kinds: kinds.len() })
     }
 
     /// Feeds the pieces of a scheme: systems by turns, a snapshot at a time. An application of a
@@ -57,9 +94,9 @@ impl Trace {
     fn feed(&self, grain: Grain, each: &mut dyn FnMut(Piece)) -> Result<()> {
         let rounds = self.systems.iter().map(Vec::len).max().unwrap_or(0);
         for round in 0..rounds {
-            for (system, files) in (0..).zip(&self.systems) {
-                let Some(path) = files.get(round) else { continue };
-                feed_one(path, system, grain, each)?;
+            for (system, snapshots) in (0..).zip(&self.systems) {
+                let Some(source) = snapshots.get(round) else { continue };
+                feed_one(source, system, grain, each)?;
             }
         }
         Ok(())
@@ -72,22 +109,22 @@ fn application(path: &[u8]) -> Application {
     Application(u16::try_from(silt_tree::kind_of(&[], name).index()).unwrap_or(0))
 }
 
-fn feed_one(path: &Path, system: u32, grain: Grain, each: &mut dyn FnMut(Piece)) -> Result<()> {
+fn feed_one(source: &Source, system: u32, grain: Grain, each: &mut dyn FnMut(Piece)) -> Result<()> {
     let mut cutters: Vec<Cutter> = Vec::new();
     let mut current = 0;
-    fsl::read(path, &mut |item| match item {
-        Item::File(name) => {
+    source.each(&mut |part| match part {
+        Part::File(application) => {
             if let Some(cutter) = cutters.get_mut(current) {
                 cutter.end_file().into_iter().for_each(&mut *each);
             }
-            current = application(name).0.into();
+            current = application.0.into();
             for kind in cutters.len()..=current {
                 let kind = u16::try_from(kind).unwrap_or(0);
                 let stream = system << 8 | u32::from(kind);
                 cutters.push(Cutter::new(grain, Application(kind), stream));
             }
         }
-        Item::Chunk(chunk) => {
+        Part::Chunk(chunk) => {
             if let Some(cutter) = cutters.get_mut(current) {
                 cutter.push(chunk).into_iter().for_each(&mut *each);
             }
@@ -111,7 +148,7 @@ fn run(trace: &Trace, way: Way, nodes: usize) -> Result<Outcome> {
 pub fn table(trace: &Trace, nodes: &[usize]) -> Result<Table> {
     let columns =
         ["scheme", "nodes", "NDR", "NEDR", "DS", "looked up, of the chunks", "super-chunks a node"];
-    let mut table = Table::new("Public traces", &columns);
+    let mut table = Table::new(trace.title, &columns);
     let ways = Way::COMPARED.into_iter().chain([Way::AppAware, Way::ExactDht]);
     for way in ways {
         for &nodes in nodes {
@@ -129,7 +166,7 @@ pub fn table(trace: &Trace, nodes: &[usize]) -> Result<Table> {
     }
     table.note(format!(
         "All columns are outputs. {} snapshots of {} systems: {} GB, {} of which are different, \
-         in {} applications, which are told by the names of files. NDR is relative to one node \
+         in {} applications. NDR is relative to one node \
          without applications. With less than 1,000 different super-chunks a node, NEDR and DS \
          are noise.",
         trace.systems.iter().map(Vec::len).sum::<usize>(),
@@ -169,6 +206,38 @@ mod tests {
         assert!(table(&trace, &[1, 2])?.markdown().contains("2 snapshots of 1 systems"));
         std::fs::write(folder.path().join("day3"), b"something else")?;
         assert!(Trace::open(&[folder.path().to_owned()]).is_err());
+        Ok(())
+    }
+    /// Two versions of a directory with a disk image and text, and a disk image by itself.
+    #[test]
+    fn schemes_run_on_real_files() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let data = |seed: u8| -> Vec<u8> {
+            let numbers = (0_u64..300_000).map(|at| silt_routing::mix(at << 8 | u64::from(seed)));
+            numbers.flat_map(u64::to_le_bytes).collect()
+        };
+        let text = "the same line\n".repeat(900) + &"another line\n".repeat(900);
+        for (version, disk) in [("one", data(1)), ("two", [data(1), data(2)].concat())] {
+            let root = folder.path().join(version);
+            std::fs::create_dir(&root)?;
+            std::fs::write(root.join("vm.raw"), disk)?;
+            std::fs::write(root.join("notes.txt"), &text)?;
+        }
+        std::fs::write(folder.path().join("alone"), [data(2), vec![0; 1 << 20]].concat())?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let systems = [format!("{},{}", path("one"), path("two")), path("alone")];
+        let trace = Trace::read(&systems)?;
+        let (disk, text) = (2_400_000, text.len() as u64);
+        assert_eq!((trace.logical, trace.kinds), (4 * disk + 2 * text, 2));
+        // The second half of the second image begins within a chunk, and text is cut small.
+        assert!(trace.exact < 3 * disk + text && trace.exact > 2 * disk, "{}", trace.exact);
+        for way in [Way::AppDedupe, Way::Sigma, Way::ExactDht] {
+            let outcome = run(&trace, way, 2)?;
+            assert_eq!(outcome.logical, trace.logical);
+            assert!(outcome.ndr() > 0.9 && outcome.ndr() < 1.01, "{}", outcome.ndr());
+        }
+        assert!(table(&trace, &[1])?.markdown().contains("Real files"));
+        assert!(Trace::read(&[path("missing")]).is_err());
         Ok(())
     }
 }
