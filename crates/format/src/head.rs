@@ -409,6 +409,9 @@ impl Head {
                 CONDEMNED => {
                     found.condemned_in = body.u64()?;
                     found.condemned = body.list(36, decode_dead)?;
+                    if found.condemned.is_empty() {
+                        return Err(body.corrupt("a head that condemns nothing says when it did"));
+                    }
                 }
                 DELTA_BASES => found.delta_bases = body.list(36, decode_dead)?,
                 ALIAS => found.alias = Some(body.string()?),

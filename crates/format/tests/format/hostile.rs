@@ -258,6 +258,14 @@ fn heads_with_stores_of_any_number_are_read() {
     assert_eq!(head.stores[1].places.len(), 2);
 }
 
+/// Found by fuzzing: it was read, and written without the generation.
+#[test]
+fn a_head_that_condemned_nothing_is_refused() {
+    let bytes = include_bytes!("../../../../testdata/format/hostile/head-condemns-nothing.bin");
+    let error = Head::decode(bytes).unwrap_err();
+    assert!(error.to_string().contains("condemns nothing"), "{error}");
+}
+
 #[test]
 fn a_claim_that_zstd_can_not_fulfil_is_refused() {
     let mut reader = BlockReader::default();
