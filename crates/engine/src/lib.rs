@@ -80,6 +80,7 @@ pub use shared::{
     PopularOptions, PopularReport, RepointReport, SharePolicy, SharedSweepOptions,
     SharedSweepReport,
 };
+pub use silt_sharing::counting;
 pub use silt_sharing::round::rounds_for_memory;
 pub use stats::{NodeStatus, SeriesStats};
 pub use throttle::{Throttle, Throttled};

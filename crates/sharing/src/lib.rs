@@ -2,6 +2,7 @@
 //! rounds, in which many series are backed up together.
 
 pub mod copy;
+pub mod counting;
 pub mod exchange;
 pub mod owners;
 pub mod references;

@@ -1,7 +1,5 @@
 //! The coordinator of a round: gives orders, and commits what the hosts have stored.
 
-mod peers;
-
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +10,8 @@ use silt_repository::event::Warning;
 use silt_sharing::exchange::{HOSTS_MAX, Placed, SharedAdditions, keys_of};
 use silt_sharing::round::{CostModel, Picking, Schedule, ScheduledVm};
 
-use self::peers::Peers;
 use super::orders::{BackedUp, Order, Outcome, PlannedSeries, Run, Runs};
+use super::peers::{Peers, Trust};
 use crate::{Bus, Messages, Name};
 
 /// Requests of a task, about: so many that its overhead does not count.
@@ -89,7 +87,8 @@ impl<'a> Coordinator<'a> {
             let message = format!("a round has between 1 and {HOSTS_MAX} hosts");
             return Err(Error::invalid(message));
         }
-        let peers = Peers::new(repository, bus, messages, options)?;
+        let peers =
+            Peers::new(repository, bus, messages, (options.round, &options.hosts), Trust::Full)?;
         Ok(Self { repository, options, peers })
     }
 

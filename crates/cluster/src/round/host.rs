@@ -7,6 +7,7 @@ use std::time::Duration;
 use silt_format::{Error, ErrorKind, Result, SeriesId};
 use silt_repository::Repository;
 use silt_repository::event::Warning;
+use silt_sharing::counting::{CountTask, count_references};
 use silt_sharing::exchange::{HostRound, Workspace, join_claims, write_owners};
 use silt_sharing::round::{RoundMember, RoundOptions, RoundReport};
 
@@ -196,6 +197,14 @@ impl<'a> RoundHost<'a> {
                 let numbers = numbers.clone();
                 let placed = round.store(&read_all(answers)?, (*host, *hosts), numbers)?;
                 Ok(Outcome::Placed { placed: placed.into() })
+            }
+            Order::Count { store, containers, series } => {
+                let series: Vec<SeriesId> = series.iter().copied().map(SeriesId).collect();
+                let task = CountTask { store: *store, containers: *containers, series };
+                let keep = &mut || self.repository.objects.context.check_interrupted();
+                let (counted, _) = count_references(self.repository, &task, &workspace, keep)?;
+                let heads = counted.heads.iter().map(|head| (head.generation, head.writer));
+                Ok(Outcome::Counted { run: counted.run.into(), heads: heads.collect() })
             }
             Order::BackUp => {
                 let scanned = scanned.take().ok_or_else(out_of_turn)?;

@@ -5,14 +5,19 @@
 //! lost, repeated and come late. The data, such as requests and answers, is in the storage; the
 //! messages name it.
 //!
+//! Hosts that take part also count references for a sweep of the shared store ([`HostCounters`]).
+//!
 //! Nothing that is committed rests on them: the shared store's head and each series' head are
 //! created if absent, like everywhere else.
 
 mod coordinator;
+mod counters;
 mod host;
 mod orders;
+mod peers;
 
 pub use coordinator::{Coordinator, CoordinatorOptions, HostReport, PartReport};
+pub use counters::{CountersOptions, HostCounters};
 pub use host::{HostSeries, RoundHost, RoundHostOptions};
 pub use orders::{BackedUp, PlannedSeries};
 

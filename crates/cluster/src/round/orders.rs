@@ -48,6 +48,8 @@ pub(super) enum Order {
     Store { answers: Vec<Run>, host: u16, hosts: u16, numbers: Range<u32> },
     /// Back up the scanned series.
     BackUp,
+    /// Count what these series refer to in a store that has used so many container numbers.
+    Count { store: u16, containers: u32, series: Vec<[u8; 12]> },
 }
 
 /// How a host gets on with an order.
@@ -66,12 +68,32 @@ pub(super) enum State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub(super) enum Outcome {
-    Planned { series: Vec<PlannedSeries> },
-    Scanned { requested_chunks: u64 },
-    Written { run: Run, bytes: u64 },
-    Answered { run: Run, bytes: u64, chunks: Vec<u64> },
-    Placed { placed: PlacedText },
-    BackedUp { series: Vec<BackedUp> },
+    Planned {
+        series: Vec<PlannedSeries>,
+    },
+    Scanned {
+        requested_chunks: u64,
+    },
+    Written {
+        run: Run,
+        bytes: u64,
+    },
+    Answered {
+        run: Run,
+        bytes: u64,
+        chunks: Vec<u64>,
+    },
+    Placed {
+        placed: PlacedText,
+    },
+    BackedUp {
+        series: Vec<BackedUp>,
+    },
+    /// From the heads with these generations and writers, one for each series of the order.
+    Counted {
+        run: Run,
+        heads: Vec<(u64, [u8; 16])>,
+    },
 }
 
 /// A series of a host, and what its backup is expected to cost.

@@ -6,29 +6,33 @@
 //! prevents earlier backups from committing. Then all references are checked again, and condemned
 //! slots still without references are dead. No decision depends on a clock.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ALONE, Advice, DeadRange, Error, ErrorKind, Head, ObjectTag, Record, Result, RunUse,
+    ALONE, Advice, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunRef, RunUse,
     SHARED_STORE, SeriesId, names,
 };
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
+use silt_repository::event::Warning;
 use silt_repository::heads;
 use silt_repository::lease;
 use silt_repository::series::DEFAULT_DOMAIN;
-use silt_repository::sync::lock;
 use silt_runs::shared_index::name_store;
-use silt_runs::shared_record::{Owner, SharedRecord, by_place, place_of};
-use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, merge};
+use silt_runs::shared_record::SharedRecord;
+use silt_runs::{RunReader, RunWriter, Sorter, Stream, merge};
 
 use crate::deletion::{ReclaimOptions, ReclaimReport};
 use crate::edit::Edit;
 use crate::repository::Repository;
 use silt_sharing::copy::{all_series, ids_of_all, shared_runs};
-use silt_sharing::references::each_reference_to;
+use silt_sharing::counting::{
+    Alone, CountTask, Counted, CountedHead, Counters, References, sort_references,
+};
 
 /// Memory to sort references in by default, in bytes.
 const SORT_BYTES_DEFAULT: u64 = 24 << 20;
@@ -93,6 +97,8 @@ pub struct SharedSweepReport {
     pub condemned_slots: u64,
     /// Slots that were found dead.
     pub dead_slots: u64,
+    /// Series whose references others have counted, each time that all were counted.
+    pub counted_elsewhere: u64,
     /// Series that are being backed up. Condemned slots stay until a sweep after those backups.
     pub waiting_for: Vec<String>,
     /// The space that was freed.
@@ -116,6 +122,19 @@ impl Repository {
         number: u16,
         options: &SharedSweepOptions,
     ) -> Result<SharedSweepReport> {
+        self.sweep_store_with(number, options, &Alone)
+    }
+
+    /// The same, where others count what series refer to as far as they can. Only what they have
+    /// counted from the newest heads is believed; the rest is counted here.
+    pub fn sweep_store_with(
+        &self,
+        number: u16,
+        options: &SharedSweepOptions,
+        counters: &dyn Counters,
+    ) -> Result<SharedSweepReport> {
+        // They would write runs.
+        let counters = if options.dry_run { &Alone } else { counters };
         let mut report = SharedSweepReport::default();
         let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number);
         // The first build may have been interrupted, and have left something.
@@ -133,7 +152,7 @@ impl Repository {
             edit.keep()
         })?;
         edit.end_writers(options.dry_run)?;
-        edit.sweep_store(number, options, &mut report)?;
+        Sweep { edit: &mut edit, number, options, counters }.run(&mut report)?;
         edit.finish()?;
         Ok(report)
     }
@@ -173,42 +192,6 @@ impl Edit<'_> {
         Ok(())
     }
 
-    fn sweep_store(
-        &mut self,
-        number: u16,
-        options: &SharedSweepOptions,
-        report: &mut SharedSweepReport,
-    ) -> Result<()> {
-        let (objects, store) = (&self.repository.objects, self.head.series);
-        if self.head.condemned.is_empty() {
-            let unreferenced = self.unreferenced(number, options, report)?;
-            report.condemned_slots = unreferenced.slots();
-            if !unreferenced.is_empty() && !options.dry_run {
-                let list = dead::write(objects, store, &unreferenced)?;
-                self.head.condemned = list.into_iter().collect();
-                self.head.condemned_in = self.head.generation + 1;
-                self.head.users = ids_of_all(self.repository)?;
-                self.commit()?;
-            }
-        }
-        if !self.head.condemned.is_empty() && !options.dry_run {
-            let condemned = dead::read(objects, store, &self.head.condemned)?;
-            report.condemned_slots = condemned.slots();
-            report.waiting_for = fence(self.repository, number, &self.head)?;
-            if report.waiting_for.is_empty() {
-                let unreferenced = self.unreferenced(number, options, report)?;
-                self.bury(&condemned.intersection(&unreferenced), report)?;
-            }
-        }
-        // The lists say what is dead; there are no snapshots here that could.
-        let steps = self.plan(&options.reclaim)?;
-        report.reclaimed = steps.forecast();
-        if options.dry_run {
-            return Ok(());
-        }
-        self.execute(&steps, &mut report.reclaimed)
-    }
-
     /// Makes condemned slots dead, and takes them out of the index in the same commit.
     fn bury(&mut self, gone: &DeadSlots, report: &mut SharedSweepReport) -> Result<()> {
         let (objects, store) = (Arc::clone(&self.repository.objects), self.head.series);
@@ -235,35 +218,155 @@ impl Edit<'_> {
         self.head.condemned_in = 0;
         self.commit()
     }
+}
+
+/// A sweep of one store.
+struct Sweep<'s, 'r> {
+    edit: &'s mut Edit<'r>,
+    number: u16,
+    options: &'s SharedSweepOptions,
+    counters: &'s dyn Counters,
+}
+
+impl Sweep<'_, '_> {
+    fn run(&mut self, report: &mut SharedSweepReport) -> Result<()> {
+        let Self { options, number, .. } = *self;
+        let repository = self.edit.repository;
+        let (objects, store) = (&repository.objects, self.edit.head.series);
+        if self.edit.head.condemned.is_empty() {
+            let unreferenced = self.unreferenced(report)?;
+            report.condemned_slots = unreferenced.slots();
+            if !unreferenced.is_empty() && !options.dry_run {
+                let list = dead::write(objects, store, &unreferenced)?;
+                let head = &mut self.edit.head;
+                head.condemned = list.into_iter().collect();
+                head.condemned_in = head.generation + 1;
+                head.users = ids_of_all(repository)?;
+                self.edit.commit()?;
+            }
+        }
+        if !self.edit.head.condemned.is_empty() && !options.dry_run {
+            let condemned = dead::read(objects, store, &self.edit.head.condemned)?;
+            report.condemned_slots = condemned.slots();
+            report.waiting_for = fence(repository, number, &self.edit.head)?;
+            if report.waiting_for.is_empty() {
+                let unreferenced = self.unreferenced(report)?;
+                self.edit.bury(&condemned.intersection(&unreferenced), report)?;
+            }
+        }
+        // The lists say what is dead; there are no snapshots here that could.
+        let steps = self.edit.plan(&options.reclaim)?;
+        report.reclaimed = steps.forecast();
+        if options.dry_run {
+            return Ok(());
+        }
+        self.edit.execute(&steps, &mut report.reclaimed)
+    }
 
     /// The slots that are not known to be dead and that no series refers to.
-    fn unreferenced(
+    fn unreferenced(&mut self, report: &mut SharedSweepReport) -> Result<DeadSlots> {
+        let task = CountTask {
+            store: self.number,
+            containers: self.edit.head.next_container,
+            series: self.users()?,
+        };
+        let counted = self.counters.count(&task, &mut || self.edit.keep())?;
+        let runs: Vec<RunRef> = counted.iter().map(|counted| counted.run).collect();
+        let found = self.unreferenced_with(&task, &counted, report);
+        let removed = self.remove(&runs);
+        found.and_then(|found| removed.map(|()| found))
+    }
+
+    /// The same with what others have counted; without it if that cannot be read.
+    fn unreferenced_with(
         &mut self,
-        number: u16,
-        options: &SharedSweepOptions,
+        task: &CountTask,
+        counted: &[Counted],
         report: &mut SharedSweepReport,
     ) -> Result<DeadSlots> {
-        let references = self.references(number, options)?;
-        let (objects, store) = (Arc::clone(&self.repository.objects), self.head.series);
-        require_listed(&objects, &self.head)?;
-        let known = dead::read(&objects, store, &self.head.dead)?;
-        let known: std::collections::HashMap<_, _> = known.by_container().collect();
-        let mut stream = references.stream();
+        if !counted.is_empty() {
+            let (runs, rest) = self.believed(task, counted)?;
+            let believed = to_u64(task.series.len() - rest.len());
+            let references = self.references(task, rest, runs)?;
+            match self.without(&references, report) {
+                Err(error) if references.is_unreadable() && !is_interrupted(&error) => {
+                    let message = "references are counted again, without other hosts";
+                    self.edit.repository.warn(Warning::after(&error, message));
+                }
+                found => {
+                    report.counted_elsewhere += believed;
+                    return found;
+                }
+            }
+        }
+        let references = self.references(task, task.series.clone(), Vec::new())?;
+        self.without(&references, report)
+    }
+
+    /// The runs of others, and the series of which none was counted from the newest head.
+    ///
+    /// The heads are read after the answers. So what is believed is no older than what a count
+    /// here, at this time, would find, whoever may have counted, and whenever.
+    fn believed(
+        &mut self,
+        task: &CountTask,
+        counted: &[Counted],
+    ) -> Result<(Vec<RunRef>, Vec<SeriesId>)> {
+        let mut claimed: BTreeMap<SeriesId, Vec<CountedHead>> = BTreeMap::new();
+        for head in counted.iter().flat_map(|counted| &counted.heads) {
+            claimed.entry(head.series).or_default().push(*head);
+        }
+        let newest = |repository: &Repository, id: SeriesId| {
+            // Without an answer, its head is read when it is counted.
+            let Some(claims) = claimed.get(&id) else { return Ok(Some(id)) };
+            let newest = CountedHead::new(id, repository.verified_head(id)?.as_ref());
+            Ok::<_, Error>((!claims.contains(&newest)).then_some(id))
+        };
+        let mut rest = Vec::new();
+        self.edit.repository.each_beside(task.series.clone(), newest, |stale| {
+            rest.extend(stale?);
+            self.edit.keep()
+        })?;
+        Ok((counted.iter().map(|counted| counted.run).collect(), rest))
+    }
+
+    /// What these series refer to in the store, and what is in the runs of others.
+    fn references(
+        &mut self,
+        task: &CountTask,
+        series: Vec<SeriesId>,
+        runs: Vec<RunRef>,
+    ) -> Result<References> {
+        let (repository, options) = (self.edit.repository, self.options);
+        let bytes =
+            if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
+        let sorter = Sorter::new(&repository.objects, &options.spool, to_usize(bytes));
+        let keep = &mut || self.edit.keep();
+        let (here, _) = sort_references(repository, &task.of(series), sorter, keep)?;
+        Ok(References::new(task.clone(), here, runs))
+    }
+
+    /// The slots that are not known to be dead and not among the references.
+    fn without(
+        &mut self,
+        references: &References,
+        report: &mut SharedSweepReport,
+    ) -> Result<DeadSlots> {
+        let (objects, store) = (&self.edit.repository.objects, self.edit.head.series);
+        require_listed(objects, &self.edit.head)?;
+        let known = dead::read(objects, store, &self.edit.head.dead)?;
+        let known: HashMap<_, _> = known.by_container().collect();
+        let mut slots = references.slots(objects, store);
         let mut unreferenced = Vec::new();
         report.slots = 0;
-        let containers: Vec<(u32, ObjectTag)> = self.head.containers.iter().collect();
+        let containers: Vec<(u32, ObjectTag)> = self.edit.head.containers.iter().collect();
         for (number, tag) in containers {
-            self.keep()?;
+            self.edit.keep()?;
             let gone = known.get(&number).copied().unwrap_or_default();
-            let container = open_container(&objects, store, number, tag)?;
+            let container = open_container(objects, store, number, tag)?;
             for slot in container.directory.slot_numbers() {
                 report.slots += 1;
-                let here = (number, slot);
-                while stream.peek()?.is_some_and(|next| slot_of(&place_of(next)) < here) {
-                    stream.next()?;
-                }
-                let is_used = stream.peek()?.is_some_and(|next| slot_of(&place_of(next)) == here);
-                if !is_used && !dead::holds(gone, slot) {
+                if !slots.has((number, slot))? && !dead::holds(gone, slot) {
                     unreferenced.push(DeadRange { container: number, first: slot, last: slot });
                 }
             }
@@ -271,58 +374,27 @@ impl Edit<'_> {
         Ok(DeadSlots::of(unreferenced))
     }
 
-    /// Everything that any series refers to in the store, in the order of the slots: by recipes of
-    /// snapshots, and by links.
-    fn references(&mut self, number: u16, options: &SharedSweepOptions) -> Result<Sorted> {
-        let objects = Arc::clone(&self.repository.objects);
-        let bytes =
-            if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
-        let bytes = silt_format::number::to_usize(bytes);
-        // Filled in any order: they are sorted.
-        let references = Mutex::new(Sorter::new(&objects, &options.spool, bytes));
-        let repository = self.repository;
-        let push = |record| lock(&references).push(record);
-        let read = |repository: &Repository, (id, _): (SeriesId, String)| {
-            references_of(repository, number, id, &push)
+    /// Removes runs of others. What the head names stays, whatever they say.
+    fn remove(&self, runs: &[RunRef]) -> Result<()> {
+        let (objects, head) = (&self.edit.repository.objects, &self.edit.head);
+        let is_named = |run: &&RunRef| head.runs.iter().any(|named| named.id == run.id);
+        let parts = |run: &RunRef| {
+            let id = run.id;
+            (0..run.partitions()).map(move |part| names::run(head.series, id, part))
         };
-        repository.each_beside(repository.users(&self.head)?, read, |read| {
-            read?;
-            self.keep()
-        })?;
-        references.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
+        let runs = runs.iter().filter(|run| !is_named(run));
+        let names: Vec<String> = runs.flat_map(parts).collect();
+        objects.delete(&names)
+    }
+
+    fn users(&self) -> Result<Vec<SeriesId>> {
+        let users = self.edit.repository.users(&self.edit.head)?;
+        Ok(users.into_iter().map(|(id, _)| id).collect())
     }
 }
 
-/// Everything that a series refers to in the store.
-fn references_of(
-    repository: &Repository,
-    store: u16,
-    id: SeriesId,
-    each: &dyn Fn(Record) -> Result<()>,
-) -> Result<()> {
-    let objects = &repository.objects;
-    // What refers to chunks is asked of the very head that was found to have dropped nothing.
-    let Some(head) = repository.verified_head(id)?.filter(|head| head.domain != ALONE) else {
-        return Ok(());
-    };
-    require_listed(objects, &head)?;
-    let push = |reference: silt_format::Reference| {
-        let (container, slot) = (reference.container(), reference.slot());
-        let owner = Owner { series: 0, container, slot, is_shared: true };
-        each(by_place(owner, [0; 12]))
-    };
-    each_reference_to(repository, store, &head, &mut |chunk| push(chunk.reference))?;
-    // Links lead to the shared store alone.
-    let is_linked = |tag: ObjectTag| store == SHARED_STORE && tag.is_rewritten();
-    for (number, tag) in head.containers.iter().filter(|(_, tag)| is_linked(*tag)) {
-        let container = open_container(objects, id, number, tag)?;
-        container.directory.links.iter().try_for_each(|link| push(link.target))?;
-    }
-    Ok(())
-}
-
-fn slot_of(place: &Owner) -> (u32, u16) {
-    (place.container, place.slot)
+fn is_interrupted(error: &Error) -> bool {
+    error.kind() == ErrorKind::Interrupted
 }
 
 /// Sees to it that no backup that began before the store's chunks were condemned can commit; the

@@ -6,6 +6,7 @@ mod alone;
 mod beside;
 mod bounds;
 mod buckets;
+mod counted;
 mod counts;
 mod crash;
 mod damage;

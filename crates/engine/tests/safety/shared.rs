@@ -38,16 +38,16 @@ pub fn check(repository: &Repository) -> CheckReport {
 }
 
 /// Series that have a part in common and each a part of their own.
-struct Fleet {
-    storage: Arc<MemoryStorage>,
-    world: Arc<World>,
-    repository: Repository,
-    images: Vec<(&'static str, Vec<u8>)>,
+pub struct Fleet {
+    pub storage: Arc<MemoryStorage>,
+    pub world: Arc<World>,
+    pub repository: Repository,
+    pub images: Vec<(&'static str, Vec<u8>)>,
 }
 
 const COMMON_BLOCKS: usize = 500;
 
-fn fleet_image(seed: u64) -> Vec<u8> {
+pub fn fleet_image(seed: u64) -> Vec<u8> {
     let mut image = kit::image(77, COMMON_BLOCKS);
     image.extend(kit::image(1000 + seed, 150));
     image
@@ -68,7 +68,7 @@ impl Fleet {
     }
 
     /// The same in a storage that answers many requests at once.
-    fn at_once(self) -> Self {
+    pub fn at_once(self) -> Self {
         let Self { storage, world, images, .. } = self;
         let storage = Arc::new(storage.snapshot().at_once(8));
         let repository = kit::open(storage.clone(), &world).unwrap();
@@ -76,7 +76,7 @@ impl Fleet {
     }
 
     /// All steps that make a fleet share what it has in common.
-    fn share(&self, repository: &Repository) -> Result<()> {
+    pub fn share(&self, repository: &Repository) -> Result<()> {
         build(repository, SharePolicy::Duplicates)?;
         for (name, _) in &self.images {
             repository.repoint(name, &spool())?;
@@ -85,7 +85,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn assert_whole(&self, repository: &Repository) {
+    pub fn assert_whole(&self, repository: &Repository) {
         for (name, image) in &self.images {
             let found = kit::latest(repository, name).unwrap();
             assert!(kit::restore(repository, &found).unwrap() == *image, "{name}");
@@ -178,7 +178,7 @@ fn sharing_may_stop_anywhere() {
 
 /// A fleet that shares, and of which two series are deleted: what only they had in common is
 /// garbage.
-fn with_garbage() -> Fleet {
+pub fn with_garbage() -> Fleet {
     let fleet = Fleet::new();
     fleet.share(&fleet.repository).unwrap();
     for name in ["a", "b"] {

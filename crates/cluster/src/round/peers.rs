@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::Repository;
+use silt_repository::believed::SignedBy;
 use silt_repository::event::Warning;
 
-use super::super::orders::{Answer, Order, Outcome, Question, State};
-use super::super::service_of;
-use super::CoordinatorOptions;
+use super::orders::{Answer, Order, Outcome, Question, State};
+use super::service_of;
 use crate::{Bus, MESSAGE_BYTES_MAX, Messages, Name, side_by_side};
 
 /// How long one question waits for its answer.
@@ -28,10 +28,10 @@ const ENDS: u32 = 3;
 
 /// Something that a host is to do, and which host.
 #[derive(Clone, Debug)]
-pub(super) struct Duty {
-    pub(super) peer: usize,
-    pub(super) name: String,
-    pub(super) order: Order,
+pub(in crate::round) struct Duty {
+    pub(in crate::round) peer: usize,
+    pub(in crate::round) name: String,
+    pub(in crate::round) order: Order,
     /// Whether another host can do it as well.
     is_free: bool,
     /// Whether the host has said that it has the order: then its name is enough.
@@ -54,7 +54,7 @@ fn fitting<'d>(duties: impl Iterator<Item = &'d Duty>) -> BTreeMap<String, Order
 }
 
 /// What a duty has come to, or why it has not.
-pub(super) type Fulfilled = Result<Outcome, String>;
+pub(in crate::round) type Fulfilled = Result<Outcome, String>;
 
 struct Peer {
     name: Name,
@@ -65,43 +65,60 @@ struct Peer {
     is_lost: bool,
 }
 
-pub(super) struct Peers<'a> {
+/// Whose answers count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::round) enum Trust {
+    /// Of keys that read data.
+    Full,
+    /// Of those that may also remove what they have read: something is deleted after the answers.
+    Removing,
+}
+
+impl Trust {
+    fn covers(self, signer: &SignedBy) -> bool {
+        signer.is_full() && (self == Self::Full || signer.may_remove)
+    }
+}
+
+pub(in crate::round) struct Peers<'a> {
     repository: &'a Repository,
     bus: &'a dyn Bus,
     messages: &'a Messages,
     round: u64,
+    trust: Trust,
     turn: u64,
     all: Vec<Peer>,
 }
 
 impl<'a> Peers<'a> {
-    pub(super) fn new(
+    pub(in crate::round) fn new(
         repository: &'a Repository,
         bus: &'a dyn Bus,
         messages: &'a Messages,
-        options: &CoordinatorOptions,
+        (round, hosts): (u64, &[Name]),
+        trust: Trust,
     ) -> Result<Self> {
         let heard_ns = repository.objects.context.env.now_ns();
         let peer = |name: &Name| {
             let service = service_of(name)?;
             Ok(Peer { name: name.clone(), service, heard_ns, answers: true, is_lost: false })
         };
-        let all = options.hosts.iter().map(peer).collect::<Result<_>>()?;
-        Ok(Self { repository, bus, messages, round: options.round, turn: 0, all })
+        let all = hosts.iter().map(peer).collect::<Result<_>>()?;
+        Ok(Self { repository, bus, messages, round, trust, turn: 0, all })
     }
 
     /// How many are not lost.
-    pub(super) fn living(&self) -> usize {
+    pub(in crate::round) fn living(&self) -> usize {
         self.all.iter().filter(|peer| !peer.is_lost).count()
     }
 
     /// Those that were lost.
-    pub(super) fn lost(&self) -> Vec<Name> {
+    pub(in crate::round) fn lost(&self) -> Vec<Name> {
         let lost = self.all.iter().filter(|peer| peer.is_lost);
         lost.map(|peer| peer.name.clone()).collect()
     }
 
-    pub(super) fn require_some(&self) -> Result<()> {
+    pub(in crate::round) fn require_some(&self) -> Result<()> {
         if self.living() > 0 {
             return Ok(());
         }
@@ -110,7 +127,10 @@ impl<'a> Peers<'a> {
     }
 
     /// A duty for each living host that `duty_of` has one for.
-    pub(super) fn each(&self, duty_of: impl Fn(usize) -> Option<(String, Order)>) -> Vec<Duty> {
+    pub(in crate::round) fn each(
+        &self,
+        duty_of: impl Fn(usize) -> Option<(String, Order)>,
+    ) -> Vec<Duty> {
         let living = self.all.iter().enumerate().filter(|(_, peer)| !peer.is_lost);
         living
             .filter_map(|(peer, _)| {
@@ -121,7 +141,7 @@ impl<'a> Peers<'a> {
     }
 
     /// Duties that any host can do, by turns.
-    pub(super) fn spread(&self, orders: Vec<(String, Order)>) -> Vec<Duty> {
+    pub(in crate::round) fn spread(&self, orders: Vec<(String, Order)>) -> Vec<Duty> {
         let living: Vec<usize> = (0..self.all.len()).filter(|it| !self.all[*it].is_lost).collect();
         let peers = living.iter().copied().cycle();
         let duties = orders.into_iter().zip(peers);
@@ -132,21 +152,34 @@ impl<'a> Peers<'a> {
 
     /// Asks until each duty is done, has failed, or its host is lost; what another host can do is
     /// then done by another. `keep` is called at each turn.
-    pub(super) fn fulfil(
+    pub(in crate::round) fn fulfil(
+        &mut self,
+        open: Vec<Duty>,
+        patience: Duration,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<(Duty, Fulfilled)>> {
+        let mut done = Vec::new();
+        self.fulfil_into(open, patience, keep, &mut done)?;
+        Ok(done)
+    }
+
+    /// The same; after an error, too, `done` has what has ended.
+    pub(in crate::round) fn fulfil_into(
         &mut self,
         mut open: Vec<Duty>,
         patience: Duration,
         keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Vec<(Duty, Fulfilled)>> {
+        done: &mut Vec<(Duty, Fulfilled)>,
+    ) -> Result<()> {
         let env = std::sync::Arc::clone(&self.repository.objects.context.env);
         // Whoever had nothing to do was not asked.
         let now_ns = env.now_ns();
         self.all.iter_mut().for_each(|peer| peer.heard_ns = now_ns);
-        let (mut done, mut pause_ns) = (Vec::new(), TURN_NS[0]);
+        let mut pause_ns = TURN_NS[0];
         loop {
-            self.turn(&mut open, &mut done, patience);
+            self.turn(&mut open, done, patience);
             if open.is_empty() {
-                return Ok(done);
+                return Ok(());
             }
             self.repository.objects.context.check_interrupted()?;
             keep()?;
@@ -252,14 +285,14 @@ impl<'a> Peers<'a> {
         let patience = if self.all[peer].answers { ANSWER } else { LATE_ANSWER };
         let answer = self.bus.ask(&self.all[peer].service, &question, patience).ok()??;
         let opened = self.messages.open(nonce, &answer).ok()?;
-        if !opened.signer.is_full() {
+        if !self.trust.covers(&opened.signer) {
             return None;
         }
         serde_json::from_slice(&opened.plain).ok()
     }
 
     /// Tells all that the round is over. Who does not hear it finds that nobody asks any more.
-    pub(super) fn end(&mut self) {
+    pub(in crate::round) fn end(&mut self) {
         self.turn += 1;
         let living: Vec<usize> = (0..self.all.len()).filter(|it| !self.all[*it].is_lost).collect();
         side_by_side(&living, AT_ONCE, |peer| {
