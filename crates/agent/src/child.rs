@@ -44,6 +44,8 @@ pub struct Program {
     pub check_data: Option<String>,
     /// Whether changed data is copied to a temporary file in rounds.
     pub spool: bool,
+    /// Whether agents count references when space is freed.
+    pub reclaim_with_agents: bool,
 }
 
 impl Program {
@@ -66,7 +68,10 @@ impl Program {
                 command.args(["--", series]);
             }
             Work::Forget => _ = command.arg("forget"),
-            Work::Reclaim => _ = command.arg("reclaim"),
+            Work::Reclaim => {
+                command.arg("reclaim");
+                command.args(self.reclaim_with_agents.then_some("--with-agents"));
+            }
             Work::Check => {
                 command.arg("check");
                 if let Some(share) = &self.check_data {
@@ -279,6 +284,7 @@ mod tests {
             forget_after_backup: is_full,
             check_data: is_full.then(|| "5%".to_owned()),
             spool: is_full,
+            reclaim_with_agents: is_full,
         }
     }
 
@@ -316,7 +322,8 @@ mod tests {
             ),
             (backup(), None, true, "backup --forget -- -web1"),
             (Work::Forget, Some(5), true, "forget"),
-            (Work::Reclaim, Some(5), true, "reclaim"),
+            (Work::Reclaim, Some(5), false, "reclaim"),
+            (Work::Reclaim, Some(5), true, "reclaim --with-agents"),
             (Work::Check, Some(5), false, "check"),
             (Work::Check, Some(5), true, "check --read-data-subset 5%"),
             (Work::Replicate, Some(5), true, "replicate"),

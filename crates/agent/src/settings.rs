@@ -72,6 +72,8 @@ pub struct AgentSettings {
     pub forget: Option<Schedule>,
     /// When space is freed.
     pub reclaim: Option<Schedule>,
+    /// Whether all agents count references then.
+    pub reclaim_with_agents: bool,
     /// When the repository is checked.
     pub check: Option<Schedule>,
     /// The share of the data that a check reads, in percent.

@@ -165,7 +165,7 @@ pub struct ClusterCancel {
 }
 
 /// How the bus is reached, instead of `[agent.bus]`.
-#[derive(Args)]
+#[derive(Args, Default)]
 #[command(next_help_heading = "Bus, by default that of [agent.bus]")]
 pub struct BusOptions {
     /// A server of the bus, such as nats://bus1:4222. May be given several times.

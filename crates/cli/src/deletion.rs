@@ -153,6 +153,9 @@ pub struct Reclaim {
     /// series' policy says, otherwise not at all.
     #[arg(long, value_name = "PERIOD")]
     pub keep_deleted: Option<String>,
+    /// Let the agents of [agent.bus] count which shared chunks series refer to.
+    #[arg(long, conflicts_with = "series")]
+    pub with_agents: bool,
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,

@@ -144,6 +144,7 @@ const AGENTS: &str = "\
   backup = \"daily\"                    # when series are due, as in systemd.time(7)
   forget = \"Sat 05:00\"                # `silt forget`
   reclaim = \"Sat 06:00\"               # `silt reclaim`
+  reclaim-with-agents = false         # its --with-agents
   check = \"Sun 05:00\"                 # `silt check`
   check-data = \"5%\"                   # with --read-data-subset
   replicate = \"hourly\"                # `silt replicate`

@@ -62,20 +62,19 @@ impl<'a> HostCounters<'a> {
         let limit_ns = i64::try_from(self.options.limit.as_nanos()).unwrap_or(i64::MAX);
         let until_ns = env.now_ns().saturating_add(limit_ns);
         let duties = peers.spread(orders);
-        let mut done = Vec::new();
+        let (mut done, mut is_late) = (Vec::new(), false);
         let keep = &mut || {
             keep()?;
-            let late = "the hosts take too long; the rest is counted without them";
-            let is_late = env.now_ns() >= until_ns;
+            is_late = env.now_ns() >= until_ns;
+            let late = "hosts take too long to count references; the rest is counted without them";
             if is_late { Err(Error::new(ErrorKind::Unavailable, late)) } else { Ok(()) }
         };
         let ended = peers.fulfil_into(duties, self.options.patience, keep, &mut done);
-        let counted = done.into_iter().filter_map(counted).collect();
         match ended {
-            Err(error) if is_unavailable(&error) => self.warn(&error),
+            Err(error) if is_late => self.warn(&error),
             ended => ended?,
         }
-        Ok(counted)
+        Ok(done.into_iter().filter_map(counted).collect())
     }
 
     fn warn(&self, error: &Error) {
@@ -112,10 +111,6 @@ impl Counters for HostCounters<'_> {
         peers.end();
         counted
     }
-}
-
-fn is_unavailable(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unavailable
 }
 
 /// The series of a task in parts.

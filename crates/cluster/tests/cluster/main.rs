@@ -12,6 +12,7 @@ mod asking;
 mod between;
 mod calendar;
 mod conformance;
+mod counting;
 mod index;
 mod local;
 mod nats;

@@ -3,12 +3,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use silt_format::{Level, Result, RunRef, RunUse, names};
 use silt_sharing::counting::{CountTask, Counted, CountedHead, Counters, count_references};
 use silt_sharing::exchange::Workspace;
-use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
-use siltstone::{Repository, SharedSweepOptions, SharedSweepReport};
+use silt_storage::{ByteRange, Fault, FaultStorage, Key, Operation, PutMode, Storage, list_all};
+use siltstone::{ReclaimOptions, Repository, SharedSweepOptions, SharedSweepReport};
 
 use crate::kit::{self, MemorySource, World};
 use crate::shared::{Fleet, check, fleet_image, spool, sweep, with_garbage};
@@ -57,15 +58,13 @@ impl Counters for Others<'_> {
     }
 }
 
+fn options(reclaim: ReclaimOptions) -> SharedSweepOptions {
+    SharedSweepOptions { spool: spool(), memory_bytes: 0, reclaim, dry_run: false }
+}
+
 fn sweep_with(fleet: &Fleet, hosts: usize, change: &Change<'_>) -> Result<SharedSweepReport> {
-    let options = SharedSweepOptions {
-        spool: spool(),
-        memory_bytes: 0,
-        reclaim: kit::THOROUGH,
-        dry_run: false,
-    };
     let others = Others::new(fleet, hosts, change);
-    fleet.repository.sweep_store_with(SHARED, &options, &others)
+    fleet.repository.sweep_store_with(SHARED, &options(kit::THOROUGH), &others)
 }
 
 /// The task of a sweep, as it would be now.
@@ -93,18 +92,39 @@ fn other_hosts_count_what_one_process_counts() {
     let alone = sweep(&with_garbage().repository).unwrap();
     assert_eq!(alone.counted_elsewhere, 0);
     for fleet in [with_garbage(), with_garbage().at_once()] {
-        for hosts in [1, 2, 7] {
+        for hosts in [0, 1, 2, 7] {
             let Fleet { storage, world, images, .. } = &fleet;
             let storage = Arc::new(storage.snapshot());
-            let repository = kit::open(storage.clone(), world).unwrap();
-            let fleet =
-                Fleet { storage, world: Arc::clone(world), repository, images: images.clone() };
+            let recipes = Arc::new(AtomicU64::new(0));
+            let counter = Arc::clone(&recipes);
+            let rule = move |operation: &Operation, _| {
+                let is_recipe = matches!(operation,
+                    Operation::Get { key, .. } if key.as_str().starts_with("recipes/"));
+                counter.fetch_add(u64::from(is_recipe), Ordering::Relaxed);
+                Fault::Pass
+            };
+            let watched = Arc::new(FaultStorage::new(Arc::clone(&storage), rule));
+            let repository = kit::open(watched, world).unwrap();
+            let (world, images) = (Arc::clone(world), images.clone());
+            let fleet = Fleet { storage, world, repository, images };
             let before = runs(&fleet).len();
-            let report = sweep_with(&fleet, hosts, &|_, counted| counted).unwrap();
-            // Of all three series, before and after they are fenced.
-            assert_eq!(report.counted_elsewhere, 2 * 3);
+            // What is left by others stays for a day.
+            let options = options(ReclaimOptions { grace_s: 86_400, ..kit::THOROUGH });
+            let change: &Change<'_> = &|_, mut counted| {
+                counted.truncate(hosts);
+                counted
+            };
+            let others = Others::new(&fleet, hosts.max(1), change);
+            let report = fleet.repository.sweep_store_with(SHARED, &options, &others).unwrap();
             let found = |it: &SharedSweepReport| (it.slots, it.condemned_slots, it.dead_slots);
             assert_eq!(found(&report), found(&alone), "{hosts} hosts");
+            if hosts == 0 {
+                assert!(recipes.load(Ordering::Relaxed) > 0);
+                continue;
+            }
+            // Of all three series, before and after they are fenced.
+            assert_eq!(report.counted_elsewhere, 2 * 3);
+            assert_eq!(recipes.load(Ordering::Relaxed), 0, "others have read all recipes");
             assert_eq!(runs(&fleet).len(), before, "an index and nothing else");
             assert_whole(&fleet);
         }
@@ -267,12 +287,7 @@ fn a_run_that_the_head_names_stays_whatever_hosts_say() {
 fn a_preview_lets_nobody_write() {
     let fleet = with_garbage();
     let before = runs(&fleet);
-    let options = SharedSweepOptions {
-        spool: spool(),
-        memory_bytes: 0,
-        reclaim: kit::THOROUGH,
-        dry_run: true,
-    };
+    let options = SharedSweepOptions { dry_run: true, ..options(kit::THOROUGH) };
     let change: &Change<'_> = &|_, _| panic!("nobody is asked");
     let others = Others::new(&fleet, 1, change);
     let report = fleet.repository.sweep_store_with(SHARED, &options, &others).unwrap();

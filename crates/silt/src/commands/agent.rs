@@ -48,6 +48,7 @@ fn work(session: &Session<'_>, args: &AgentRun) -> Result<u8, Failure> {
         forget_after_backup: plan.settings.forget_after_backup,
         check_data: plan.settings.check_data.clone(),
         spool: plan.settings.round_spool,
+        reclaim_with_agents: plan.settings.reclaim_with_agents,
     };
     let socket = args.notify_socket.as_deref();
     let process = Process {

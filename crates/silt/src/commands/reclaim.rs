@@ -7,6 +7,7 @@ use siltstone::{
     SweepOptions, SweepReport,
 };
 
+use super::cluster::Agents;
 use super::each::Each;
 use super::{Failure, Session};
 use crate::cli::{Reclaim, Sweep};
@@ -58,8 +59,13 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
     let mut each = Each::new(session);
     each.worsen(reclaim(session, &repository, &args.series, &options, args.dry_run)?);
     if args.series.is_empty() {
+        let agents = if args.with_agents {
+            Agents::connect(session, &repository)?
+        } else {
+            Agents::none(session)
+        };
         for store in repository.stores() {
-            let swept = sweep_one(session, &repository, &store, options, args.dry_run);
+            let swept = sweep_one(session, &repository, (&store, &agents), options, args.dry_run);
             each.tried(&format!("({})", store.shown), swept)?;
         }
     }
@@ -70,14 +76,14 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
 fn sweep_one(
     session: &Session<'_>,
     repository: &Repository,
-    store: &CommonStore,
+    (store, agents): (&CommonStore, &Agents<'_>),
     reclaim: ReclaimOptions,
     dry_run: bool,
 ) -> Result<(), Failure> {
     let memory_bytes = session.global.memory << 20;
     let spool = super::temporary_folder();
     let options = SharedSweepOptions { spool, memory_bytes, reclaim, dry_run };
-    let report = repository.sweep_store(store.number, &options)?;
+    let report = agents.sweep(repository, store.number, &options)?;
     session.reporter.finish();
     if report.slots == 0 && report.reclaimed.freed_bytes() == 0 {
         return Ok(());
@@ -88,6 +94,7 @@ fn sweep_one(
             "slots": report.slots,
             "condemned_slots": report.condemned_slots,
             "dead_slots": report.dead_slots,
+            "counted_by_agents": report.counted_elsewhere,
             "waiting_for": report.waiting_for,
             "freed_bytes": report.reclaimed.freed_bytes(),
             "dry_run": dry_run,

@@ -5,7 +5,10 @@ use silt_agent::{Asked, Board, BusSettings, Group, choose, host_name, run_ended,
 use silt_format::Head;
 use siltstone::{Activity, Progress, Repository};
 
+mod counting;
 mod round;
+
+pub use counting::Agents;
 
 use super::{Failure, Session};
 use crate::cli::{BusOptions, Cluster, ClusterBackup, ClusterCancel, ClusterStatus};
@@ -56,6 +59,19 @@ fn bus(session: &Session<'_>, args: &BusOptions) -> Result<BusSettings, Failure>
 
 /// Opens the repository, whose keys seal what is said, and connects to the bus.
 pub fn connect(session: &Session<'_>, args: &BusOptions) -> Result<(Repository, Group), Failure> {
+    // What is mistyped is found before a password is asked for.
+    bus(session, args)?;
+    let repository = session.repository()?;
+    let group = connect_with(session, args, &repository)?;
+    Ok((repository, group))
+}
+
+/// Connects to the bus with a repository that is open.
+fn connect_with(
+    session: &Session<'_>,
+    args: &BusOptions,
+    repository: &Repository,
+) -> Result<Group, Failure> {
     let bus = bus(session, args)?;
     let named = session.chosen.agent.as_ref().and_then(|agent| agent.name.clone());
     let host = || host_name(&session.context.env.process().host);
@@ -64,9 +80,7 @@ pub fn connect(session: &Session<'_>, args: &BusOptions) -> Result<(Repository, 
         Some(user) => host_name(user)?,
         None => named.map_or_else(host, Ok)?,
     };
-    let repository = session.repository()?;
-    let group = Group::connect(&bus, &member, &session.context.env, &repository)?;
-    Ok((repository, group))
+    Group::connect(&bus, &member, &session.context.env, repository)
 }
 
 fn agents(session: &Session<'_>, args: &BusOptions) -> Result<u8, Failure> {

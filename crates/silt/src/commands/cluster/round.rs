@@ -15,7 +15,7 @@ use crate::commands::{Failure, Session};
 use crate::output;
 
 /// How long an agent may take to start its part: a process, and the key of the repository.
-const ARRIVAL: Duration = Duration::from_mins(1);
+pub(super) const ARRIVAL: Duration = Duration::from_mins(1);
 /// The largest chunk of disks, in bytes, by which container numbers are granted.
 const CHUNK_BYTES: u64 = 64 << 10;
 
@@ -83,7 +83,7 @@ fn chosen(agents: &[AgentStatus], named: &[String]) -> Result<Vec<Name>, Error> 
 }
 
 /// Calls agents to the round; those that refuse, or do not answer, are left out.
-fn call(
+pub(super) fn call(
     session: &Session<'_>,
     group: &Group,
     agents: &[Name],
