@@ -37,6 +37,7 @@ mod report;
 mod rounds;
 mod run;
 mod scan;
+mod schedule;
 mod sharing;
 mod system;
 mod throttle;
@@ -161,6 +162,10 @@ Each host is a network namespace. Needs iproute2 and nats-server.")]
     /// Measure the shared index in the memory of hosts, through a NATS server
     #[command(after_help = "Example:\n  silt-bench index --work /srv/bench --gib 2")]
     Index(IndexOptions),
+    /// Measure how many series a minute a director hands out to agents, through a NATS server
+    #[command(after_help = "Example:\n  silt-bench schedule --agents 100 --series 10
+Needs nats-server.")]
+    Schedule(ScheduleOptions),
     /// Run random histories of agents with faults on a MinIO and a NATS server, and look for losses
     #[command(
         after_help = "Example:\n  silt-bench histories --work /srv/bench --seed 1 --count 50"
@@ -220,6 +225,28 @@ struct IndexOptions {
     /// The round trip to the far bucket and bus, in milliseconds
     #[arg(long, default_value_t = 30)]
     round_trip_ms: u64,
+}
+
+#[derive(clap::Args)]
+struct ScheduleOptions {
+    /// Agents, each with a connection of its own
+    #[arg(long, default_value_t = 100)]
+    agents: usize,
+    /// Series of each agent, all due at the same time
+    #[arg(long, default_value_t = 20)]
+    series: usize,
+    /// Runs that an agent has at once
+    #[arg(long, default_value_t = 2)]
+    parallel: usize,
+    /// How long a run takes, in milliseconds
+    #[arg(long, default_value_t = 1000)]
+    run_ms: u64,
+    /// Threads that look after the agents
+    #[arg(long, default_value_t = 25)]
+    threads: usize,
+    /// How long to wait until all have ended, in seconds
+    #[arg(long, default_value_t = 300)]
+    limit_s: u64,
 }
 
 #[derive(clap::Args)]
@@ -629,6 +656,7 @@ fn main() -> ExitCode {
         Command::Deltas(options) => deltas::run(&options),
         Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),
+        Command::Schedule(options) => schedule::run(&options),
         Command::Histories(options) => histories::run(&options),
         Command::Throttle(options) => throttle::run(&options),
     };
