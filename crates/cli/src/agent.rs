@@ -135,14 +135,15 @@ pub struct ClusterRound {
     /// By default as [agent] says (round-parts), or 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub parts: Option<u16>,
-    /// Expected speed at which a host reads volumes, in MiB per second.
-    #[arg(long, default_value_t = 2500, value_name = "MIB",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub scan_rate: u32,
-    /// Expected speed at which a host compresses and writes new data, in MiB per second.
-    #[arg(long, default_value_t = 400, value_name = "MIB",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    pub store_rate: u32,
+    /// In as many parts as should fit into this time, such as 6h.
+    #[arg(long, value_name = "TIME", conflicts_with = "parts")]
+    pub time_limit: Option<String>,
+    /// Expected speed of reading volumes, in MiB per second; by default as measured, or 2500.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub scan_rate: Option<u32>,
+    /// Expected speed of storing new data, in MiB per second; by default as measured, or 400.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub store_rate: Option<u32>,
     /// Leave out a host that does not answer for this long.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = snapshot_name::wait)]
     pub patience: u64,

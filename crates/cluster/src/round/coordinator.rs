@@ -8,10 +8,12 @@ use silt_format::{Error, ErrorKind, Result, RunRef, SeriesId};
 use silt_repository::Repository;
 use silt_repository::event::Warning;
 use silt_sharing::exchange::{HOSTS_MAX, Placed, SharedAdditions, keys_of};
-use silt_sharing::round::{CostModel, Picking, Schedule, ScheduledVm};
+use silt_sharing::round::{CostModel, Picking};
 
-use super::orders::{BackedUp, Order, Outcome, PlannedSeries, Run, Runs};
+use super::orders::{BackedUp, Order, Outcome, Run, Runs};
 use super::peers::{Peers, Trust};
+use super::planning::{Part, Parts, PlannedHost, schedule};
+use super::rates::HostRates;
 use crate::{Bus, Messages, Name};
 
 /// Requests of a task, about: so many that its overhead does not count.
@@ -25,9 +27,11 @@ pub struct CoordinatorOptions {
     /// The hosts that take part.
     pub hosts: Vec<Name>,
     /// In how many parts: with more, volumes are needed for a shorter time, and all takes longer.
-    pub parts: usize,
+    pub parts: Parts,
     /// By what a part's time is predicted.
     pub model: CostModel,
+    /// Whether rates that hosts have measured count instead of those of the model.
+    pub use_measured: bool,
     /// A host that does not answer for so long is left out.
     pub patience: Duration,
     /// How long a host may take until it answers for the first time.
@@ -55,6 +59,10 @@ pub struct PartReport {
     pub unshared: Option<String>,
     /// What the cost model predicts for scanning, comparing and storing, in seconds.
     pub predicted_s: [f64; 3],
+    /// How series were assigned to parts.
+    pub picking: Option<Picking>,
+    /// Of how many hosts a measured rate was used.
+    pub measured_hosts: usize,
     /// How long these took, in milliseconds.
     pub took_ms: [u64; 3],
 }
@@ -73,6 +81,18 @@ pub struct Coordinator<'a> {
     repository: &'a Repository,
     options: &'a CoordinatorOptions,
     peers: Peers<'a>,
+}
+
+impl Part {
+    /// What is known before it begins.
+    fn report(&self) -> PartReport {
+        PartReport {
+            predicted_s: self.predicted_s,
+            picking: Some(self.picking),
+            measured_hosts: self.measured_hosts,
+            ..PartReport::default()
+        }
+    }
 }
 
 impl<'a> Coordinator<'a> {
@@ -106,7 +126,7 @@ impl<'a> Coordinator<'a> {
 
     fn run_parts(&mut self, each: &mut dyn FnMut(&PartReport) -> Result<()>) -> Result<()> {
         let planned = self.plan()?;
-        for part in schedule(self.options, &planned) {
+        for part in schedule(self.options.parts, &self.options.model, &planned) {
             let report = self.part(&part)?;
             each(&report)?;
         }
@@ -122,27 +142,28 @@ impl<'a> Coordinator<'a> {
                 host: host.clone(),
                 series: series.iter().map(|series| unknown(series, None)).collect(),
             };
+            let report = part.report();
             let all = hosts.iter().zip(part.series).filter(|(_, series)| !series.is_empty());
-            PartReport {
-                hosts: all.map(of_host).collect(),
-                predicted_s: part.predicted_s,
-                ..PartReport::default()
-            }
+            PartReport { hosts: all.map(of_host).collect(), ..report }
         };
-        let parts = schedule(self.options, &planned).into_iter().map(preview).collect();
+        let parts = schedule(self.options.parts, &self.options.model, &planned)
+            .into_iter()
+            .map(preview)
+            .collect();
         self.peers.end();
         Ok(parts)
     }
 
     /// What each host brings.
-    fn plan(&mut self) -> Result<Vec<Vec<PlannedSeries>>> {
+    fn plan(&mut self) -> Result<Vec<PlannedHost>> {
         let duties = self.peers.each(|_| Some(("plan".to_owned(), Order::Plan)));
         let outcomes = self.peers.fulfil(duties, self.options.arrival, &mut || Ok(()))?;
         self.peers.require_some()?;
-        let mut planned = vec![Vec::new(); self.options.hosts.len()];
+        let mut planned = vec![PlannedHost::default(); self.options.hosts.len()];
         for (duty, outcome) in outcomes {
-            if let Ok(Outcome::Planned { series }) = outcome {
-                planned[duty.peer] = series;
+            if let Ok(Outcome::Planned { series, rates }) = outcome {
+                let rates = if self.options.use_measured { rates } else { HostRates::default() };
+                planned[duty.peer] = PlannedHost { series, rates };
             }
         }
         Ok(planned)
@@ -150,7 +171,7 @@ impl<'a> Coordinator<'a> {
 
     /// One part: these series of each host.
     fn part(&mut self, part: &Part) -> Result<PartReport> {
-        let mut report = PartReport { predicted_s: part.predicted_s, ..PartReport::default() };
+        let mut report = part.report();
         let began_ns = self.now_ns();
         let scans = self.peers.each(|peer| {
             let series = part.series.get(peer).filter(|series| !series.is_empty())?.clone();
@@ -366,56 +387,4 @@ fn unknown(series: &str, error: Option<String>) -> BackedUp {
         held_ms: 0,
         error,
     }
-}
-
-/// How many times as long the scan of a series takes as the model says, because of the limit of its
-/// host.
-#[expect(clippy::cast_precision_loss, reason = "estimates")]
-fn slower(model: &CostModel, series: &PlannedSeries) -> f64 {
-    let limit = series.read_bytes_per_s.map(|limit| limit.max(1) as f64);
-    limit.map_or(1.0, |limit| (model.read_bytes_per_s / limit).max(1.0))
-}
-
-/// A part of a round: which series of which host.
-struct Part {
-    number: usize,
-    series: Vec<Vec<String>>,
-    predicted_s: [f64; 3],
-}
-
-/// Divides the series of all hosts into parts, by the cost model: each part lasts as long as its
-/// busiest host.
-#[expect(clippy::cast_precision_loss, reason = "estimates")]
-fn schedule(options: &CoordinatorOptions, planned: &[Vec<PlannedSeries>]) -> Vec<Part> {
-    let all: Vec<(usize, &PlannedSeries)> = planned
-        .iter()
-        .enumerate()
-        .flat_map(|(host, series)| series.iter().map(move |series| (host, series)))
-        .collect();
-    let vms: Vec<ScheduledVm> = all
-        .iter()
-        .map(|(host, series)| ScheduledVm {
-            machine: *host,
-            scan_bytes: series.scan_bytes as f64 * slower(&options.model, series),
-            requests: series.requests as f64,
-        })
-        .collect();
-    // What series have grows with what they scan, as far as is known here.
-    let index_entries = all.iter().map(|(_, series)| series.scan_bytes as f64).sum::<f64>()
-        / options.model.chunk_bytes.max(1.0)
-        / planned.iter().filter(|series| !series.is_empty()).count().max(1) as f64;
-    let schedule =
-        Schedule::of(&options.model, &vms, index_entries, options.parts, Picking::Envelope);
-    let part = |(number, (vms, stages)): (usize, (&Vec<usize>, _))| {
-        let stages: &silt_sharing::round::StageSeconds = stages;
-        let mut series = vec![Vec::new(); planned.len()];
-        for vm in vms {
-            let (host, planned) = all[*vm];
-            series[host].push(planned.series.clone());
-        }
-        let compare = stages.compare + stages.collect;
-        let store = stages.store + stages.send + stages.update + stages.answer;
-        Part { number, series, predicted_s: [stages.scan, compare, store] }
-    };
-    schedule.rounds.iter().zip(&schedule.stages).enumerate().map(part).collect()
 }

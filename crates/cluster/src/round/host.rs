@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use silt_format::{Error, ErrorKind, Result, SeriesId};
+use silt_format::{Error, ErrorKind, Level, Result, SeriesId};
 use silt_repository::Repository;
 use silt_repository::event::Warning;
 use silt_sharing::counting::{CountTask, count_references};
@@ -12,6 +12,7 @@ use silt_sharing::exchange::{HostRound, Workspace, join_claims, write_owners};
 use silt_sharing::round::{RoundMember, RoundOptions, RoundReport};
 
 use super::orders::{Answer, BackedUp, Order, Outcome, PlannedSeries, Question, State, read_all};
+use super::rates::{HostRates, Stage};
 use super::service_of;
 use crate::{Bus, Messages, Name};
 
@@ -24,6 +25,12 @@ pub trait HostSeries {
     fn plan(&self) -> Result<Vec<PlannedSeries>>;
     /// Opens a series' volumes.
     fn open(&self, series: &str) -> Result<RoundMember<'_>>;
+    /// How fast this host was in its last round, if that is known.
+    fn rates(&self) -> HostRates {
+        HostRates::default()
+    }
+    /// How fast it was in a part of this one.
+    fn measured(&self, _: HostRates) {}
     /// A series was backed up, or not.
     fn ended(&self, series: &str, report: &Result<silt_backup::BackupReport>);
 }
@@ -162,9 +169,12 @@ impl<'a> RoundHost<'a> {
         scanned: &mut Option<Scanned<'r>>,
         order: &Order,
     ) -> Result<Outcome> {
-        let workspace = self.workspace();
+        let (workspace, began_ns) = (self.workspace(), self.now_ns());
         match order {
-            Order::Plan => Ok(Outcome::Planned { series: self.series.plan()? }),
+            Order::Plan => {
+                let rates = self.series.rates();
+                Ok(Outcome::Planned { series: self.series.plan()?, rates })
+            }
             Order::Scan { series } => {
                 // Of a part that its coordinator has given up.
                 scanned.take().map_or(Ok(()), |before| self.back_up(before).map(drop))?;
@@ -196,6 +206,8 @@ impl<'a> RoundHost<'a> {
                 let round = round.ok_or_else(out_of_turn)?;
                 let numbers = numbers.clone();
                 let placed = round.store(&read_all(answers)?, (*host, *hosts), numbers)?;
+                let store_ms = self.ms_since(began_ns);
+                scanned.iter_mut().for_each(|it| it.store_ms = store_ms);
                 Ok(Outcome::Placed { placed: placed.into() })
             }
             Order::Count { store, containers, series } => {
@@ -235,12 +247,21 @@ impl<'a> RoundHost<'a> {
         } else {
             Some(HostRound::scan(self.repository, members, &self.options.round_options)?)
         };
-        Ok(Scanned { round, names, failed })
+        Ok(Scanned { round, names, failed, store_ms: 0 })
+    }
+
+    fn now_ns(&self) -> i64 {
+        self.repository.objects.context.env.now_ns()
+    }
+
+    fn ms_since(&self, began_ns: i64) -> u64 {
+        u64::try_from((self.now_ns() - began_ns) / 1_000_000).unwrap_or(0)
     }
 
     fn back_up(&self, scanned: Scanned<'_>) -> Result<Vec<BackedUp>> {
-        let Scanned { round, names, failed } = scanned;
+        let Scanned { round, names, failed, store_ms } = scanned;
         let report = round.map_or_else(|| Ok(RoundReport::default()), HostRound::back_up)?;
+        self.series.measured(rates(&report, store_ms));
         let made = names.into_iter().zip(report.backups).zip(report.held_ms);
         let made = made.map(|((series, backup), held_ms)| (series, backup, held_ms));
         let failed = failed.into_iter().map(|(series, error)| (series, Err(error), 0));
@@ -267,12 +288,26 @@ struct Scanned<'r> {
     round: Option<HostRound<'r, 'r>>,
     names: Vec<String>,
     failed: Vec<(String, Error)>,
+    /// How long storing what the answers left to this host took, in milliseconds.
+    store_ms: u64,
 }
 
 impl Scanned<'_> {
     fn requested_chunks(&self) -> u64 {
         self.round.as_ref().map_or(0, HostRound::requested_chunks)
     }
+}
+
+/// How fast the stages of a round were, by what its backups have found.
+fn rates(report: &RoundReport, store_ms: u64) -> HostRates {
+    let backups = report.backups.iter().flatten();
+    let levels = backups.flat_map(|backup| &backup.snapshot.volumes).map(|volume| &volume.levels);
+    let (scanned, new) = levels.fold((0, 0), |(scanned, new), levels| {
+        let data = levels.total().saturating_sub(levels.get(Level::Zero));
+        (scanned + data, new + levels.get(Level::New) + levels.get(Level::Shared))
+    });
+    let scan = Stage { bytes: scanned, ms: report.scan_ms };
+    HostRates::of(scan, Stage { bytes: new, ms: report.backup_ms + store_ms })
 }
 
 fn backed_up(series: String, backup: Result<silt_backup::BackupReport>, held_ms: u64) -> BackedUp {

@@ -15,11 +15,15 @@ mod counters;
 mod host;
 mod orders;
 mod peers;
+mod planning;
+mod rates;
 
 pub use coordinator::{Coordinator, CoordinatorOptions, HostReport, PartReport};
 pub use counters::{CountersOptions, HostCounters};
 pub use host::{HostSeries, RoundHost, RoundHostOptions};
 pub use orders::{BackedUp, PlannedSeries};
+pub use planning::Parts;
+pub use rates::HostRates;
 
 use silt_format::Result;
 

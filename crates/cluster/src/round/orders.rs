@@ -9,6 +9,8 @@ use silt_format::{ContentHash, Error, Id, ObjectTag, Result, RunRef, RunUse};
 use silt_runs::DurableRun;
 use silt_sharing::exchange::Placed;
 
+use super::rates::HostRates;
+
 /// What a host is asked: how it gets on with these orders, by their names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
@@ -70,6 +72,8 @@ pub(super) enum State {
 pub(super) enum Outcome {
     Planned {
         series: Vec<PlannedSeries>,
+        #[serde(default)]
+        rates: HostRates,
     },
     Scanned {
         requested_chunks: u64,

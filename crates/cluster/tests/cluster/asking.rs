@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use silt_cluster::round::{
-    Coordinator, CoordinatorOptions, HostSeries, PartReport, PlannedSeries, RoundHost,
+    Coordinator, CoordinatorOptions, HostSeries, PartReport, Parts, PlannedSeries, RoundHost,
     RoundHostOptions,
 };
 use silt_cluster::{
@@ -175,8 +175,9 @@ fn preview(limit: Option<u64>) -> (Vec<PartReport>, Asked) {
         let options = CoordinatorOptions {
             round: ROUND,
             hosts: hosts.clone(),
-            parts: 1,
+            parts: Parts::Number(1),
             model: CostModel::published(),
+            use_measured: true,
             patience: Duration::from_mins(5),
             arrival: Duration::from_mins(5),
             chunk_bytes: 4096,

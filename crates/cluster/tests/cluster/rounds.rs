@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use silt_cluster::round::{
-    Coordinator, CoordinatorOptions, HostSeries, PartReport, PlannedSeries, RoundHost,
+    Coordinator, CoordinatorOptions, HostSeries, PartReport, Parts, PlannedSeries, RoundHost,
     RoundHostOptions,
 };
 use silt_cluster::{Bus, HostileBus, LocalBus, Messages, Name};
@@ -260,8 +260,9 @@ fn round(fleet: &Fleet, course: &Course<'_>) -> (Vec<PartReport>, Result<Vec<Nam
         let options = CoordinatorOptions {
             round,
             hosts: fleet.names(),
-            parts: course.parts,
+            parts: Parts::Number(course.parts),
             model: CostModel::published(),
+            use_measured: true,
             patience: course.patience,
             arrival: course.patience,
             chunk_bytes: CHUNK as u64,
@@ -379,8 +380,9 @@ fn a_round_without_hosts_says_so() {
     let options = CoordinatorOptions {
         round: 5,
         hosts: fleet.names(),
-        parts: 1,
+        parts: Parts::Number(1),
         model: CostModel::published(),
+        use_measured: true,
         patience: BRIEF,
         arrival: BRIEF,
         chunk_bytes: CHUNK as u64,

@@ -32,6 +32,20 @@ pub enum Picking {
     Envelope,
 }
 
+impl Picking {
+    /// All ways, the simplest first.
+    const ALL: [Self; 3] = [Self::Least, Self::LeastAfter, Self::Envelope];
+
+    /// The name of the algorithm in the papers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Least => "A0",
+            Self::LeastAfter => "A1",
+            Self::Envelope => "A2",
+        }
+    }
+}
+
 /// An assignment of volumes to rounds, with the predicted times.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -105,6 +119,31 @@ impl Schedule {
         schedule
     }
 
+    /// Assigns the volumes to `rounds` rounds in each way of picking, and returns the way whose
+    /// rounds together take the least time.
+    pub fn best(
+        model: &CostModel,
+        vms: &[ScheduledVm],
+        index_entries: f64,
+        rounds: usize,
+    ) -> (Picking, Self) {
+        let of = |picking| (picking, Self::of(model, vms, index_entries, rounds, picking));
+        let total = |it: &(Picking, Self)| it.1.total_s();
+        best(Picking::ALL.map(of), total)
+    }
+
+    /// The same for the most rounds that together take at most `limit_s`: returns the way that
+    /// holds volumes for the least time.
+    pub fn best_within(
+        model: &CostModel,
+        vms: &[ScheduledVm],
+        index_entries: f64,
+        limit_s: f64,
+    ) -> (Picking, Self) {
+        let of = |picking| (picking, Self::within(model, vms, index_entries, limit_s, picking));
+        best(Picking::ALL.map(of), |it| it.1.mean_held_s(model, vms))
+    }
+
     /// The largest number of rounds that together take at most `limit_s`, found by binary search;
     /// one round if even that takes longer.
     pub fn within(
@@ -130,6 +169,20 @@ impl Schedule {
         }
         Self::of(model, vms, index_entries, most, picking)
     }
+}
+
+/// The one with the least cost; of equal ones, the last.
+fn best(
+    all: [(Picking, Schedule); 3],
+    cost: impl Fn(&(Picking, Schedule)) -> f64,
+) -> (Picking, Schedule) {
+    let [mut best, rest @ ..] = all;
+    for other in rest {
+        if cost(&other) <= cost(&best) {
+            best = other;
+        }
+    }
+    best
 }
 
 /// The order in which volumes are placed.
@@ -345,6 +398,32 @@ mod tests {
         let same = [Picking::Least, Picking::LeastAfter, Picking::Envelope]
             .map(|picking| Schedule::of(&model, &vms, 1e8, 12, picking).total_s());
         assert!(same[1] <= same[0] && same[2] <= same[1], "{same:?}");
+    }
+
+    /// No way of picking is the best for all loads; the choice is never worse than any.
+    #[test]
+    fn the_best_way_of_picking_is_chosen() {
+        let model = CostModel::published();
+        let mut chosen = Vec::new();
+        for (machines, of_each, rounds) in
+            [(1, 7, 3), (2, 3, 2), (3, 4, 5), (5, 9, 4), (10, 25, 12), (4, 2, 3), (6, 5, 2)]
+        {
+            let vms = skewed(machines, of_each);
+            let (picking, best) = Schedule::best(&model, &vms, 1e8, rounds);
+            let of = |picking| Schedule::of(&model, &vms, 1e8, rounds, picking).total_s();
+            let least = Picking::ALL.map(of).into_iter().fold(f64::INFINITY, f64::min);
+            assert!(best.total_s() <= least && of(picking) <= least, "{machines} {of_each}");
+            chosen.push(picking.name());
+            let limit = 1.3 * Schedule::of(&model, &vms, 1e8, 1, Picking::Least).total_s();
+            let (_, held) = Schedule::best_within(&model, &vms, 1e8, limit);
+            assert!(held.total_s() <= limit);
+            let held = held.mean_held_s(&model, &vms);
+            for picking in Picking::ALL {
+                let other = Schedule::within(&model, &vms, 1e8, limit, picking);
+                assert!(held <= other.mean_held_s(&model, &vms), "{machines} {of_each}");
+            }
+        }
+        assert!(chosen.contains(&"A2"), "{chosen:?}");
     }
 
     #[test]

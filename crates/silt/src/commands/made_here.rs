@@ -7,6 +7,7 @@ use std::io::ErrorKind::NotFound;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use silt_cluster::round::HostRates;
 use silt_format::{Error, SeriesId};
 use silt_source::nbd::Uri;
 use silt_storage::durable;
@@ -17,6 +18,9 @@ use super::volume_args::{PathText, is_stdin};
 use super::{Failure, Session};
 use crate::cli::TreeArgs;
 use crate::{noted, output};
+
+/// The file of what was measured in rounds.
+const RATES: &str = "rates.json";
 
 /// The record of a series, in a file of its own.
 #[derive(Deserialize, Serialize)]
@@ -109,7 +113,31 @@ fn absolute(series: &Series) -> Option<Series> {
     Some(series)
 }
 
-fn write(folder: &Path, file: &Path, note: &Note) -> Result<(), Error> {
+/// Remembers how fast this machine was in rounds of one repository.
+pub struct MeasuredHere(Option<PathBuf>);
+
+impl MeasuredHere {
+    pub fn new(session: &Session<'_>, repository: &Repository) -> Self {
+        Self(noted::folder(session.global).map(|state| state.join(repository.id().to_string())))
+    }
+
+    /// What was measured last; nothing if that cannot be read.
+    pub fn rates(&self) -> HostRates {
+        let file = self.0.as_ref().map(|folder| folder.join(RATES));
+        let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Remembers what was measured now. A failure gives a warning: only expectations rest on it.
+    pub fn note(&self, rates: HostRates) {
+        let Some(folder) = &self.0 else { return };
+        if let Err(error) = write(folder, &folder.join(RATES), &rates.or(self.rates())) {
+            output::note(&format!("silt: warning: {RATES} was not updated: {error}"));
+        }
+    }
+}
+
+fn write(folder: &Path, file: &Path, note: &impl Serialize) -> Result<(), Error> {
     let failed = |error| Error::io("record the backup", error);
     let text = serde_json::to_string_pretty(note).map_err(|error| failed(error.into()))?;
     if std::fs::read_to_string(file).is_ok_and(|there| there == text) {

@@ -85,8 +85,11 @@ fn hosts_back_up_together_in_rounds() {
     assert_eq!((&part["failed"], &part["unshared"]), (&0.into(), &Value::Null), "{part}");
     assert!(part["shared_chunks"].as_u64().unwrap() > 100, "{part}");
     assert!(part["exchanged_bytes"]["requests"].as_u64().unwrap() > 0, "{part}");
+    assert_eq!(part["expected"]["schedule"], "A2", "{part}");
+    assert!(part["expected"]["span_s"].is_f64() && part["span_ms"].is_u64(), "{part}");
     have_shared_and_restore(&place);
     place.silt(&["check", "--read-data"]).exits(0);
+    they_count_references(&bus, &place);
 
     // A host dies in the middle of the next round: the other one's series are backed up.
     for series in ["a1", "b1"] {
@@ -122,6 +125,26 @@ fn hosts_back_up_together_in_rounds() {
     let expected = [before[0] + 1, before[1] + 1, before[2]];
     assert_eq!(after, expected, "{ended:?} {}", one.log());
     place.silt(&["check", "--read-data"]).exits(0);
+}
+
+/// Agents count what all three series refer to in the shared store. A user who may ask agents
+/// nothing gets no help, and a reclaim without a bus is refused.
+fn they_count_references(bus: &Bus, place: &Place) {
+    let counted = |name: &'static str| {
+        let host = Host { place, name };
+        let run = host.silt(&["reclaim", "--with-agents", "--json"]).exits(0);
+        let messages = run.messages();
+        let store = of_type(&messages, "shared_store")[0];
+        assert_eq!(store["dead_slots"], 0, "{store}");
+        store["counted_by_agents"].as_u64().unwrap()
+    };
+    let admin = Host { place, name: "admin" };
+    admin.set(&settings(bus, "admin", &[], "", ""));
+    eventually("a count by agents", || counted("admin") == 3);
+    assert_eq!(counted("two"), 0);
+    place.silt(&["check"]).exits(0);
+    let usage = place.silt(&["reclaim", "--with-agents"]).exits(2);
+    usage.says("no bus");
 }
 
 #[test]

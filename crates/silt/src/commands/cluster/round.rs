@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use silt_agent::Group;
-use silt_cluster::round::{BackedUp, Coordinator, CoordinatorOptions, PartReport};
+use silt_cluster::round::{BackedUp, Coordinator, CoordinatorOptions, PartReport, Parts};
 use silt_cluster::{AgentStatus, Name};
 use silt_format::{Error, ErrorKind};
-use siltstone::CostModel;
+use siltstone::{CostModel, Picking};
 
 use super::connect;
 use crate::cli::ClusterRound;
 use crate::commands::{Failure, Session};
-use crate::output;
+use crate::{output, snapshot_name};
 
 /// How long an agent may take to start its part: a process, and the key of the repository.
 pub(super) const ARRIVAL: Duration = Duration::from_mins(1);
@@ -27,13 +27,17 @@ pub fn run(session: &Session<'_>, args: &ClusterRound) -> Result<u8, Failure> {
     let chosen = chosen(&fleet.agents, &args.agents)?;
     let hosts = call(session, &group, &chosen, round)?;
     let agent = session.chosen.agent.as_ref();
-    let parts = args.parts.map(usize::from).or(agent.and_then(|agent| agent.round_parts));
+    let limit_s = args.time_limit.as_deref().map(snapshot_name::parse_time_limit).transpose()?;
+    let number = args.parts.map(usize::from).or(agent.and_then(|agent| agent.round_parts));
+    let parts = limit_s.map_or(Parts::Number(number.unwrap_or(1)), Parts::WithinSeconds);
+    let (scan_rate, store_rate) = (args.scan_rate.unwrap_or(2500), args.store_rate.unwrap_or(400));
     let spool = agent.is_some_and(|agent| agent.round_spool);
     let options = CoordinatorOptions {
         round,
         hosts,
-        parts: parts.unwrap_or(1),
-        model: CostModel::local(rate(args.scan_rate), rate(args.store_rate), spool),
+        parts,
+        model: CostModel::local(rate(scan_rate), rate(store_rate), spool),
+        use_measured: args.scan_rate.or(args.store_rate).is_none(),
         patience: Duration::from_secs(args.patience),
         arrival: ARRIVAL.max(Duration::from_secs(args.patience)),
         chunk_bytes: CHUNK_BYTES,
@@ -118,8 +122,12 @@ fn print(session: &Session<'_>, number: usize, part: &PartReport, is_preview: bo
         return;
     }
     let [scan, compare, store] = part.predicted_s;
+    let measured = match part.measured_hosts {
+        0 => String::new(),
+        hosts => format!(", as measured by {}", output::count(hosts as u64, "host")),
+    };
     let expected =
-        format!("expected: scan {scan:.2} s, compare {compare:.2} s, store {store:.2} s");
+        format!("expected: scan {scan:.2} s, compare {compare:.2} s, store {store:.2} s{measured}");
     for (host, series) in series(part) {
         let name = &series.series;
         match (&series.error, &series.snapshot) {
@@ -189,7 +197,13 @@ fn print_json(number: usize, part: &PartReport) {
         "scan_ms": scan_ms,
         "compare_ms": compare_ms,
         "store_ms": store_ms,
-        "expected": {"scan_s": scan_s, "compare_s": compare_s, "store_s": store_s},
+        "span_ms": part.took_ms.iter().sum::<u64>(),
+        "expected": {
+            "scan_s": scan_s, "compare_s": compare_s, "store_s": store_s,
+            "span_s": part.predicted_s.iter().sum::<f64>(),
+            "schedule": part.picking.map(Picking::name),
+            "measured_hosts": part.measured_hosts,
+        },
     });
     output::message("round_part", value);
 }

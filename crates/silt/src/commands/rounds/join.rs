@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use silt_agent::{Group, host_name};
-use silt_cluster::round::{HostSeries, PlannedSeries, RoundHost, RoundHostOptions};
+use silt_cluster::round::{HostRates, HostSeries, PlannedSeries, RoundHost, RoundHostOptions};
 use silt_format::Error;
 use siltstone::{Activity, BackupReport, RoundMember, RoundOptions};
 
 use super::forecast;
 use super::run::Rounds;
+use crate::commands::made_here::MeasuredHere;
 use crate::commands::{Failure, temporary_folder};
 
 /// Without a question for so long, the host does without the coordinator, which may be reading or
@@ -37,6 +38,14 @@ impl HostSeries for Rounds<'_> {
         let unknown = || Error::invalid(format!("this host has no series '{series}'"));
         let (name, found) = found.ok_or_else(unknown)?;
         self.open_member(name, found)
+    }
+
+    fn rates(&self) -> HostRates {
+        MeasuredHere::new(self.session, &self.repository).rates()
+    }
+
+    fn measured(&self, rates: HostRates) {
+        MeasuredHere::new(self.session, &self.repository).note(rates);
     }
 
     fn ended(&self, series: &str, report: &Result<BackupReport, Error>) {
