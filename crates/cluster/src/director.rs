@@ -58,12 +58,27 @@ pub(crate) struct Director {
     issue: Issue,
     offered: u64,
     offers: BTreeMap<Name, Offered>,
+    /// Whether something is due that found no room.
+    is_short: bool,
 }
 
 impl Director {
     pub fn new(agent: Name, limit: usize, instance: u64, now_ns: i64) -> Self {
         let issue = Issue { instance, count: 0 };
-        Self { agent, limit, since_ns: now_ns, issue, offered: 0, offers: BTreeMap::new() }
+        Self {
+            agent,
+            limit,
+            since_ns: now_ns,
+            issue,
+            offered: 0,
+            offers: BTreeMap::new(),
+            is_short: false,
+        }
+    }
+
+    /// Whether something is due that waits for a run to end: then agents are read sooner again.
+    pub fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// Offers what is due, and says so. `agents` are those that live, each once.
@@ -84,7 +99,7 @@ impl Director {
         let running: usize = agents.iter().map(running).sum();
         let open = self.offers.values().filter(|offer| is_open(offer, now_ns)).count();
         let mut outstanding = running + open;
-        let mut held = Vec::new();
+        let (mut held, mut is_short) = (Vec::new(), false);
         let mut outcome = Ok(());
         for key in self.order(&wanted, now_ns) {
             let task = &wanted[&key];
@@ -93,7 +108,10 @@ impl Director {
                 continue;
             }
             let tries = self.offers.get(&key).map_or(0, |offer| offer.tries + 1);
-            let Some(to) = chosen(&key, &task.agents, &room, tries) else { continue };
+            let Some(to) = chosen(&key, &task.agents, &room, tries) else {
+                is_short = true;
+                continue;
+            };
             let body = messages.seal_json(0, &JobBody { key: key.clone(), due_ns: task.due_ns });
             let offered = body.and_then(|body| {
                 let id = messages.hidden(&format!("job\0{key}\0{to}\0{}\0{tries}", task.due_ns));
@@ -114,6 +132,7 @@ impl Director {
                 Err(error) => outcome = Err(error),
             }
         }
+        self.is_short = is_short || !held.is_empty();
         self.issue.count += 1;
         let status = DirectorStatus {
             agent: self.agent.clone(),

@@ -26,6 +26,9 @@ const ANNOUNCE_NS: i64 = 15 * SECOND_NS;
 const TERM_NS: i64 = 90 * SECOND_NS;
 /// How often the director reads what agents say.
 const DIRECT_NS: i64 = 10 * SECOND_NS;
+/// The same while something is due that waits for room: short backups would wait longer than they
+/// take.
+const DIRECT_SHORT_NS: i64 = 2 * SECOND_NS;
 /// How often the others hear the director.
 const LISTEN_NS: i64 = 30 * SECOND_NS;
 /// Most agents that are asked about what they have done, each time that the director is heard.
@@ -234,7 +237,11 @@ impl Meet<'_> {
     /// Hears the director, or as the director reads what all say, and offers what is due.
     fn listen(&mut self) -> Result<()> {
         let directs = self.connection.director.is_some();
-        let pause_ns = if directs { DIRECT_NS } else { LISTEN_NS };
+        let pause_ns = match &self.connection.director {
+            Some(director) if director.is_short() => DIRECT_SHORT_NS,
+            Some(_) => DIRECT_NS,
+            None => LISTEN_NS,
+        };
         if !self.connection.read_at.is_over(self.now_ns, pause_ns) {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use silt_cluster::{Bus, fleet};
 
-use super::stage::{Group, MINUTE_NS, TICK_NS, Wire, backup};
+use super::stage::{Group, MINUTE_NS, SECOND_NS, TICK_NS, Wire, backup};
 
 /// What agents have sent and received in the same half hour, in messages and bytes.
 #[derive(Debug)]
@@ -70,4 +70,30 @@ fn an_agent_hears_of_what_another_has_done_for_it() {
     // Nobody is told any more what all know.
     group.run_for(MINUTE_NS);
     assert_eq!(fleet(&*group.wire, &group.messages).unwrap().director.unwrap().done_by.len(), 0);
+}
+
+/// Backups without changes take a second. An agent with one run at a time must not wait much longer
+/// for the next one.
+#[test]
+fn many_short_backups_follow_each_other_quickly() {
+    const SERIES: usize = 30;
+    let tasks = |number: usize| {
+        (0..SERIES).map(|series| backup(&format!("vm-{number}-{series}"), "00:05")).collect()
+    };
+    let group = Group::new(3, tasks);
+    group.hosts.iter().for_each(|host| host.takes(SECOND_NS));
+    let bus = group.bus();
+    for _ in 0..15 * 60 {
+        for host in &group.hosts {
+            host.agent.step();
+            host.agent.meet(&bus, &group.messages).unwrap();
+        }
+        group.clock.pass(SECOND_NS);
+    }
+    for host in &group.hosts {
+        let ran = host.hand.ran.lock().unwrap();
+        assert_eq!(ran.len(), SERIES);
+        let took_s = (ran[SERIES - 1].at_ns - ran[0].at_ns) / SECOND_NS;
+        assert!(took_s < 6 * i64::try_from(SERIES).unwrap(), "{took_s} s");
+    }
 }
