@@ -6,10 +6,8 @@
 //! compares them with the heads that it finds by itself. A reference too many keeps a chunk. So a
 //! run that is old, or counted twice, deletes nothing.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use silt_format::number::to_u64;
 use silt_format::{
     ALONE, Error, Fingerprint, Head, ObjectTag, Record, Reference, Result, RunRef, RunUse,
     SHARED_STORE, SeriesId,
@@ -18,7 +16,6 @@ use silt_repository::Repository;
 use silt_repository::beside::each_beside;
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
-use silt_repository::objects::Objects;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::sync::lock;
 use silt_runs::{DurableRun, Records, RunReader, RunWriter, Sorted, Sorter, Stream};
@@ -26,9 +23,6 @@ use silt_runs::{DurableRun, Records, RunReader, RunWriter, Sorted, Sorter, Strea
 use crate::exchange::Workspace;
 use crate::owners::sorter;
 use crate::references::each_reference_to;
-
-/// Bytes that readers of many runs hold together.
-const READ_BYTES_OF_ALL: u64 = 4 << 20;
 
 /// A slot, as container and slot number.
 pub type Slot = (u32, u16);
@@ -134,11 +128,13 @@ pub fn count_references(
     keep: &mut dyn FnMut() -> Result<()>,
 ) -> Result<(Counted, DurableRun)> {
     let Workspace { folder, memory_bytes } = workspace;
-    let sorter = sorter(&repository.objects, folder, *memory_bytes);
-    let (sorted, heads) = sort_references(repository, task, sorter, keep)?;
-    let (objects, store) = (&repository.objects, task.store_id(repository));
-    let mut writer = RunWriter::new(objects, store, RunUse::Owners, sorted.records())?;
-    let (mut stream, mut last) = (sorted.stream(), None);
+    let objects = &repository.objects;
+    let references = References::new(task, sorter(objects, folder, *memory_bytes));
+    let heads = references.count(repository, task.series.clone(), keep)?;
+    let sorted = references.finish()?;
+    let store = task.store_id(repository);
+    let mut writer = RunWriter::new(objects, store, RunUse::Owners, sorted.records.records())?;
+    let (mut stream, mut last) = (sorted.records.stream(), None);
     while let Some(record) = stream.next()? {
         if last.replace(record) != Some(record) {
             writer.push(record)?;
@@ -148,23 +144,67 @@ pub fn count_references(
     Ok((Counted { heads, run: written.run }, written))
 }
 
-/// Sorts what series refer to in a store, and says from which heads.
-pub fn sort_references(
-    repository: &Repository,
-    task: &CountTask,
-    sorter: Sorter,
-    keep: &mut dyn FnMut() -> Result<()>,
-) -> Result<(Sorted, Vec<CountedHead>)> {
+/// References that are being collected: counted here, and by others.
+pub struct References {
+    task: CountTask,
     // Filled in any order: they are sorted.
-    let (sorter, mut heads) = (Mutex::new(sorter), Vec::new());
-    let push = |slot| lock(&sorter).push(task.record(slot));
-    let read = |repository: &Repository, id| each_slot_of(repository, task.store, id, &push);
-    each_beside(repository, task.series.clone(), read, |read| {
-        heads.push(read?);
-        keep()
-    })?;
-    let sorted = sorter.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
-    Ok((sorted, heads))
+    sorter: Mutex<Sorter>,
+}
+
+impl References {
+    /// None so far.
+    pub fn new(task: &CountTask, sorter: Sorter) -> Self {
+        Self { task: task.of(Vec::new()), sorter: Mutex::new(sorter) }
+    }
+
+    /// Counts what series refer to, and says from which heads.
+    pub fn count(
+        &self,
+        repository: &Repository,
+        series: Vec<SeriesId>,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<CountedHead>> {
+        let mut heads = Vec::new();
+        let push = |slot| lock(&self.sorter).push(self.task.record(slot));
+        let read =
+            |repository: &Repository, id| each_slot_of(repository, self.task.store, id, &push);
+        each_beside(repository, series, read, |read| {
+            heads.push(read?);
+            keep()
+        })?;
+        Ok(heads)
+    }
+
+    /// Takes what another host has counted. After an error, a part of it was taken, which only
+    /// keeps chunks.
+    ///
+    /// Fails with `Corrupt` if the run is damaged, or has anything else.
+    pub fn take(
+        &self,
+        repository: &Repository,
+        run: RunRef,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let mut run = RunReader::new(&repository.objects, self.task.store_id(repository), run);
+        let mut batch = Vec::new();
+        loop {
+            run.next_batch(&mut batch)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            keep()?;
+            for record in &batch {
+                self.task.slot(record)?;
+                lock(&self.sorter).push(*record)?;
+            }
+        }
+    }
+
+    /// All of them, sorted.
+    pub fn finish(self) -> Result<SortedReferences> {
+        let sorter = self.sorter.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(SortedReferences { task: self.task, records: sorter.finish()? })
+    }
 }
 
 /// Calls `each` with every slot of a store that a series refers to: by recipes of snapshots, and by
@@ -192,66 +232,16 @@ fn each_slot_of(
     Ok(counted)
 }
 
-/// What was counted here and elsewhere, to be read together.
-pub struct References {
+/// Collected references.
+pub struct SortedReferences {
     task: CountTask,
-    here: Sorted,
-    elsewhere: Vec<RunRef>,
-    is_unreadable: Arc<AtomicBool>,
+    records: Sorted,
 }
 
-impl References {
-    /// References that were sorted here, and runs of others.
-    pub fn new(task: CountTask, here: Sorted, elsewhere: Vec<RunRef>) -> Self {
-        Self { task, here, elsewhere, is_unreadable: Arc::default() }
-    }
-
-    /// Whether a run of another host could not be read: then it is no answer.
-    pub fn is_unreadable(&self) -> bool {
-        self.is_unreadable.load(Ordering::Relaxed)
-    }
-
+impl SortedReferences {
     /// All slots, in order.
-    pub fn slots(&self, objects: &Arc<Objects>, store: SeriesId) -> Slots<'_> {
-        let read_bytes = READ_BYTES_OF_ALL / to_u64(self.elsewhere.len().max(1));
-        let runs = self.elsewhere.iter().map(|run| {
-            let run = RunReader::new(objects, store, *run).reading(read_bytes);
-            let is_unreadable = Arc::clone(&self.is_unreadable);
-            Stream::new(Verified { run, task: self.task.of(Vec::new()), last: None, is_unreadable })
-        });
-        let streams = std::iter::once(self.here.stream()).chain(runs).collect();
-        Slots { task: &self.task, records: silt_runs::merge(streams) }
-    }
-}
-
-/// The records of another host's run, which must be slots in order.
-struct Verified<R> {
-    run: R,
-    task: CountTask,
-    last: Option<Record>,
-    is_unreadable: Arc<AtomicBool>,
-}
-
-impl<R: Records> Verified<R> {
-    fn read(&mut self, batch: &mut Vec<Record>) -> Result<()> {
-        self.run.next_batch(batch)?;
-        for record in &*batch {
-            self.task.slot(record)?;
-            if self.last.replace(*record).is_some_and(|last| last >= *record) {
-                return Err(Error::corrupt("a run of counted references is not in order"));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl<R: Records> Records for Verified<R> {
-    fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
-        let read = self.read(batch);
-        if read.is_err() {
-            self.is_unreadable.store(true, Ordering::Relaxed);
-        }
-        read
+    pub fn slots(&self) -> Slots<'_> {
+        Slots { task: &self.task, records: self.records.stream() }
     }
 }
 
@@ -281,25 +271,6 @@ mod tests {
 
     const TASK: CountTask = CountTask { store: 1, containers: 1000, series: Vec::new() };
 
-    struct Held(Vec<Record>);
-
-    impl Records for Held {
-        fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<()> {
-            *batch = std::mem::take(&mut self.0);
-            Ok(())
-        }
-    }
-
-    /// What is read of such records, and whether all of it counts.
-    fn read(records: &[Record]) -> (Result<usize>, bool) {
-        let is_unreadable = Arc::<AtomicBool>::default();
-        let (run, flag) = (Held(records.to_vec()), Arc::clone(&is_unreadable));
-        let mut run = Verified { run, task: TASK, last: None, is_unreadable: flag };
-        let mut batch = Vec::new();
-        let read = run.next_batch(&mut batch).map(|()| batch.len());
-        (read, !is_unreadable.load(Ordering::Relaxed))
-    }
-
     #[test]
     fn slots_sort_by_containers_and_fill_all_partitions() {
         let slots = [(0, 0), (0, 9), (1, 0), (499, 65_535), (500, 0), (999, 1), (1000, 0)];
@@ -311,22 +282,19 @@ mod tests {
         for (slot, record) in slots.iter().chain(&beyond).zip(&records) {
             assert_eq!(TASK.slot(record).unwrap(), *slot);
         }
-        assert_eq!(read(&records).0.unwrap(), records.len());
     }
 
     #[test]
-    fn a_run_that_is_no_run_of_slots_in_order_does_not_count() {
-        let good = [(3, 1), (3, 2), (4, 0)].map(|slot| TASK.record(slot));
-        assert!(read(&good).1);
-        let mut swapped = good;
-        swapped.swap(0, 1);
-        let repeated = [good[0], good[0]];
+    fn a_record_of_anything_else_is_none_of_a_slot() {
+        let good = TASK.record((3, 1));
         let mut with_payload = good;
-        with_payload[1].payload[3] = 1;
-        let of_another_size = [CountTask { containers: 999, ..TASK }.record((3, 1))];
-        for records in [&swapped[..], &repeated, &with_payload, &of_another_size] {
-            let (read, counts) = read(records);
-            assert!(read.is_err() && !counts, "{records:?}");
+        with_payload.payload[3] = 1;
+        let mut with_more = good;
+        with_more.fingerprint.0[19] = 1;
+        let of_another_size = CountTask { containers: 999, ..TASK }.record((3, 1));
+        assert!(TASK.slot(&good).is_ok());
+        for record in [with_payload, with_more, of_another_size] {
+            assert!(TASK.slot(&record).is_err(), "{record:?}");
         }
     }
 }

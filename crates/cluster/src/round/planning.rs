@@ -147,6 +147,13 @@ mod tests {
             let seconds = 4.0 * f64::from(1 << 30) / 50e6;
             assert!((part.predicted_s[0] / seconds - 1.0).abs() < 0.01, "{:?}", part.predicted_s);
         }
+        // The host that stores slowly decides, although the other one has more to store.
+        let slow = HostRates { scan_bytes_per_s: None, store_bytes_per_s: Some(10_000_000) };
+        let hosts = [host(&[8; 6], HostRates::default()), host(&[2; 6], slow)];
+        for part in &schedule(Parts::Number(3), &model, &hosts) {
+            let seconds = 2.0 * f64::from(2 << 16) * 4096.0 / 10e6;
+            assert!((part.predicted_s[2] / seconds - 1.0).abs() < 0.1, "{:?}", part.predicted_s);
+        }
         let unknown = [host(&[8; 6], HostRates::default()), host(&[2; 6], HostRates::default())];
         let parts = schedule(Parts::Number(3), &model, &unknown);
         assert!(parts[0].predicted_s[0] < 20.0 && parts[0].measured_hosts == 0);

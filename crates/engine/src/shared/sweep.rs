@@ -31,7 +31,7 @@ use crate::edit::Edit;
 use crate::repository::Repository;
 use silt_sharing::copy::{all_series, ids_of_all, shared_runs};
 use silt_sharing::counting::{
-    Alone, CountTask, Counted, CountedHead, Counters, References, sort_references,
+    Alone, CountTask, Counted, CountedHead, Counters, References, SortedReferences,
 };
 
 /// Memory to sort references in by default, in bytes.
@@ -271,51 +271,54 @@ impl Sweep<'_, '_> {
             series: self.users()?,
         };
         let counted = self.counters.count(&task, &mut || self.edit.keep())?;
+        let references = self.references(&task, &counted, report);
         let runs: Vec<RunRef> = counted.iter().map(|counted| counted.run).collect();
-        let found = self.unreferenced_with(&task, &counted, report);
         let removed = self.remove(&runs);
-        found.and_then(|found| removed.map(|()| found))
+        let references = references.and_then(|references| removed.map(|()| references))?;
+        self.without(&references, report)
     }
 
-    /// The same with what others have counted; without it if that cannot be read.
-    fn unreferenced_with(
+    /// What all series refer to in the store: as others have counted it, and counted here where
+    /// they have not, or not from the newest heads.
+    fn references(
         &mut self,
         task: &CountTask,
         counted: &[Counted],
         report: &mut SharedSweepReport,
-    ) -> Result<DeadSlots> {
-        if !counted.is_empty() {
-            let (runs, rest) = self.believed(task, counted)?;
-            let believed = to_u64(task.series.len() - rest.len());
-            let references = self.references(task, rest, runs)?;
-            match self.without(&references, report) {
-                Err(error) if references.is_unreadable() && !is_interrupted(&error) => {
-                    let message = "references are counted again, without other hosts";
-                    self.edit.repository.warn(Warning::after(&error, message));
+    ) -> Result<SortedReferences> {
+        let (repository, options) = (self.edit.repository, self.options);
+        let bytes =
+            if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
+        let sorter = Sorter::new(&repository.objects, &options.spool, to_usize(bytes));
+        let references = References::new(task, sorter);
+        let mut claimed: BTreeMap<SeriesId, Vec<CountedHead>> = BTreeMap::new();
+        for Counted { heads, run } in counted {
+            match references.take(repository, *run, &mut || self.edit.keep()) {
+                Ok(()) => {
+                    heads.iter().for_each(|it| claimed.entry(it.series).or_default().push(*it));
                 }
-                found => {
-                    report.counted_elsewhere += believed;
-                    return found;
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+                Err(error) => {
+                    let message = "what a host has counted for the sweep is counted again";
+                    repository.warn(Warning::after(&error, message));
                 }
             }
         }
-        let references = self.references(task, task.series.clone(), Vec::new())?;
-        self.without(&references, report)
+        let rest = self.uncounted(task, &claimed)?;
+        report.counted_elsewhere += to_u64(task.series.len() - rest.len());
+        references.count(repository, rest, &mut || self.edit.keep())?;
+        references.finish()
     }
 
-    /// The runs of others, and the series of which none was counted from the newest head.
+    /// The series of which none was counted from the newest head.
     ///
     /// The heads are read after the answers. So what is believed is no older than what a count
     /// here, at this time, would find, whoever may have counted, and whenever.
-    fn believed(
+    fn uncounted(
         &mut self,
         task: &CountTask,
-        counted: &[Counted],
-    ) -> Result<(Vec<RunRef>, Vec<SeriesId>)> {
-        let mut claimed: BTreeMap<SeriesId, Vec<CountedHead>> = BTreeMap::new();
-        for head in counted.iter().flat_map(|counted| &counted.heads) {
-            claimed.entry(head.series).or_default().push(*head);
-        }
+        claimed: &BTreeMap<SeriesId, Vec<CountedHead>>,
+    ) -> Result<Vec<SeriesId>> {
         let newest = |repository: &Repository, id: SeriesId| {
             // Without an answer, its head is read when it is counted.
             let Some(claims) = claimed.get(&id) else { return Ok(Some(id)) };
@@ -327,36 +330,20 @@ impl Sweep<'_, '_> {
             rest.extend(stale?);
             self.edit.keep()
         })?;
-        Ok((counted.iter().map(|counted| counted.run).collect(), rest))
-    }
-
-    /// What these series refer to in the store, and what is in the runs of others.
-    fn references(
-        &mut self,
-        task: &CountTask,
-        series: Vec<SeriesId>,
-        runs: Vec<RunRef>,
-    ) -> Result<References> {
-        let (repository, options) = (self.edit.repository, self.options);
-        let bytes =
-            if options.memory_bytes == 0 { SORT_BYTES_DEFAULT } else { options.memory_bytes / 2 };
-        let sorter = Sorter::new(&repository.objects, &options.spool, to_usize(bytes));
-        let keep = &mut || self.edit.keep();
-        let (here, _) = sort_references(repository, &task.of(series), sorter, keep)?;
-        Ok(References::new(task.clone(), here, runs))
+        Ok(rest)
     }
 
     /// The slots that are not known to be dead and not among the references.
     fn without(
         &mut self,
-        references: &References,
+        references: &SortedReferences,
         report: &mut SharedSweepReport,
     ) -> Result<DeadSlots> {
         let (objects, store) = (&self.edit.repository.objects, self.edit.head.series);
         require_listed(objects, &self.edit.head)?;
         let known = dead::read(objects, store, &self.edit.head.dead)?;
         let known: HashMap<_, _> = known.by_container().collect();
-        let mut slots = references.slots(objects, store);
+        let mut slots = references.slots();
         let mut unreferenced = Vec::new();
         report.slots = 0;
         let containers: Vec<(u32, ObjectTag)> = self.edit.head.containers.iter().collect();
@@ -391,10 +378,6 @@ impl Sweep<'_, '_> {
         let users = self.edit.repository.users(&self.edit.head)?;
         Ok(users.into_iter().map(|(id, _)| id).collect())
     }
-}
-
-fn is_interrupted(error: &Error) -> bool {
-    error.kind() == ErrorKind::Interrupted
 }
 
 /// Sees to it that no backup that began before the store's chunks were condemned can commit; the
