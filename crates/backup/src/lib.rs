@@ -33,7 +33,7 @@ mod survey;
 mod tree;
 
 pub use container::ContainerWriter;
-pub use described::{Recognition, ReplicaPeer, Taken};
+pub use described::{ReceivedBases, Recognition, ReplicaPeer, Taken};
 pub use draft::print_of;
 pub use first::ClaimedNames;
 pub use hint::Hint;

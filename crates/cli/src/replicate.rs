@@ -84,6 +84,9 @@ pub struct ServeReplica {
     #[arg(long, default_value_t = 16, value_name = "N", requires = "listen",
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub connections_max: u16,
+    /// Store new data that comes as deltas as such: auto (default) or off.
+    #[arg(long, value_name = "WHEN", hide_possible_values = true)]
+    pub delta: Option<DeltaWhen>,
     /// If there is no repository, make a replica when a source asks for one.
     #[arg(long, conflicts_with = "listen")]
     pub init: bool,

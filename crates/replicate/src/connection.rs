@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use silt_backup::{BackupOptions, ReplicaPeer};
+use silt_backup::ReplicaPeer;
 use silt_format::number::{to_u32, to_u64};
 use silt_format::replica::{
     DELTA_VERSION, HELLO_BYTES, Hello, MESSAGE_BYTES_MAX, ReplicaMessage, ReplicaRole,
@@ -487,12 +487,8 @@ impl ReplicaPeer for Served<'_, '_> {
 }
 
 /// Takes snapshots from the other end of a connection until it says goodbye; returns their number.
-pub fn serve(
-    repository: &Repository,
-    options: BackupOptions,
-    connection: &mut Connection<'_>,
-) -> Result<u64> {
-    let served = Replica::new(repository, options).serve(&mut Served(connection));
+pub fn serve(mut replica: Replica<'_>, connection: &mut Connection<'_>) -> Result<u64> {
+    let served = replica.serve(&mut Served(connection));
     connection.writer.flush()?;
     served
 }

@@ -19,7 +19,7 @@ pub use connection::{Connection, Stream, serve};
 pub use direct::{Watch, foreign, replicate, replicate_over, replicate_watched};
 pub use init::{Answered, answer_init, make_replica};
 pub use listen::{ListenOptions, Listener};
-pub use replica::Replica;
+pub use replica::{KeepDeltas, Replica};
 pub use source::{
     DeltaUse, FrameUse, Outcome, ReplicateOptions, ReplicateReport, SeriesBacklog, SeriesKnown,
     SnapshotOutcome, Source, backlog,

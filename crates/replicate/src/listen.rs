@@ -15,6 +15,7 @@ use silt_source::nbd::{Channel, Socket};
 
 use crate::connection::{Connection, master_of, serve};
 use crate::pinned;
+use crate::replica::{KeepDeltas, Replica};
 use crate::transport::{stream, untrusted};
 
 /// How long a handshake may take.
@@ -52,7 +53,14 @@ impl Listener {
 
     /// Serves `repository` as a replica until the user asks to stop. Only who proves its secret is
     /// let in. A connection that fails gives a warning.
-    pub fn run(&self, repository: &Repository, options: &ListenOptions) -> Result<()> {
+    ///
+    /// After each snapshot whose chunks have come as deltas, `keep` is called.
+    pub fn run(
+        &self,
+        repository: &Repository,
+        options: &ListenOptions,
+        keep: Option<&KeepDeltas<'_>>,
+    ) -> Result<()> {
         let context = &repository.objects.context;
         let open: Mutex<Vec<Arc<Socket>>> = Mutex::default();
         let count = AtomicUsize::new(0);
@@ -78,7 +86,7 @@ impl Listener {
                 lock(&open).push(Arc::clone(&socket));
                 let (open, count) = (&open, &count);
                 scope.spawn(move || {
-                    if let Err(error) = connection(repository, &socket, options) {
+                    if let Err(error) = connection(repository, &socket, options, keep) {
                         let error = error.context(format!("connection from {from}"));
                         repository.warn(Warning::from(&error));
                     }
@@ -100,6 +108,7 @@ fn connection(
     repository: &Repository,
     socket: &Arc<Socket>,
     options: &ListenOptions,
+    keep: Option<&KeepDeltas<'_>>,
 ) -> Result<()> {
     let failed = |error| Error::io("set up the connection", error);
     if let Socket::Tcp(stream) = &**socket {
@@ -116,7 +125,8 @@ fn connection(
     let stream = stream(channel);
     let mut connection =
         Connection::open(&repository, ReplicaRole::Replica, stream, options.level)?;
-    let served = serve(&repository, options.backup.clone(), &mut connection);
+    let replica = Replica::new(&repository, options.backup.clone()).keeping(keep);
+    let served = serve(replica, &mut connection);
     connection.close();
     served.map(drop)
 }

@@ -2,11 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use silt_backup::{BackupOptions, BackupReport, BackupSession, ReplicaPeer, Taken};
+use silt_backup::{BackupOptions, BackupReport, BackupSession, ReceivedBases, ReplicaPeer, Taken};
 use silt_format::replica::{Begin, KnownSnapshot, Origin, ReplicaMessage, SourceMessage};
 use silt_format::{ALONE, Head, Id, SeriesId};
 use silt_format::{Error, ErrorKind, Result};
 use silt_repository::Repository;
+use silt_repository::env::Context;
+use silt_repository::event::Warning;
+
+/// Called after a snapshot of a series was committed whose chunks have come as deltas, so that they
+/// can be stored as such. An error is a warning: the snapshot is there, with whole chunks.
+pub type KeepDeltas<'k> = dyn Fn(&Context, &ReceivedBases) -> Result<()> + Send + Sync + 'k;
 
 /// The end that takes snapshots.
 pub struct Replica<'r> {
@@ -18,6 +24,7 @@ pub struct Replica<'r> {
     /// The snapshots of each series that the source knows to be here. It decides by them which ones
     /// it sends.
     told: HashMap<SeriesId, HashSet<Id>>,
+    keep: Option<&'r KeepDeltas<'r>>,
 }
 
 /// How often a series is looked at anew whose snapshots are removed meanwhile.
@@ -26,7 +33,14 @@ const LOOKS_MAX: usize = 5;
 impl<'r> Replica<'r> {
     /// A replica in `repository`; of `options`, jobs, memory and detection count.
     pub fn new(repository: &'r Repository, options: BackupOptions) -> Self {
-        Self { repository, options, is_foreign: false, committed: 0, told: HashMap::new() }
+        let (is_foreign, committed, told) = (false, 0, HashMap::new());
+        Self { repository, options, is_foreign, committed, told, keep: None }
+    }
+
+    /// The same, and calls `keep` after each snapshot whose chunks have come as deltas.
+    #[must_use]
+    pub fn keeping(self, keep: Option<&'r KeepDeltas<'r>>) -> Self {
+        Self { keep, ..self }
     }
 
     /// The same for a source with another secret, which translates what it describes.
@@ -112,7 +126,8 @@ impl<'r> Replica<'r> {
 
     /// Takes a snapshot. Returns the message that comes after it, if it was read already.
     fn take(&mut self, begin: Begin, peer: &mut dyn ReplicaPeer) -> Result<Option<SourceMessage>> {
-        let mut line = Line { peer, has_failed: false, is_given_up: false };
+        let (volume, bases) = (String::new(), None);
+        let mut line = Line { peer, has_failed: false, is_given_up: false, volume, bases };
         match self.add(begin, &mut line) {
             Ok(report) => {
                 self.committed += 1;
@@ -123,6 +138,7 @@ impl<'r> Replica<'r> {
                     generation: report.generation,
                     stored_bytes: report.stored_bytes,
                 })?;
+                self.keep_deltas(line.bases.as_ref());
                 Ok(None)
             }
             // The connection has failed, not the snapshot.
@@ -138,6 +154,16 @@ impl<'r> Replica<'r> {
                 }
                 skip(line.peer).map(Some)
             }
+        }
+    }
+
+    /// Lets what has come as deltas be stored as such.
+    fn keep_deltas(&self, bases: Option<&ReceivedBases>) {
+        let bases = bases.filter(|bases| !bases.volumes().is_empty());
+        let Some((keep, bases)) = self.keep.zip(bases) else { return };
+        if let Err(error) = keep(&self.repository.objects.context, bases) {
+            let what = "the chunks of the snapshot stay whole";
+            self.repository.warn(Warning::after(&error, what));
         }
     }
 
@@ -165,7 +191,9 @@ impl<'r> Replica<'r> {
         let told = self.told.get(&self.repository.series_id(&series));
         session.require_known(|id| told.is_some_and(|told| told.contains(&id)))?;
         line.send(ReplicaMessage::Ready { parent: session.parent_origin() })?;
+        line.bases = self.keep.map(|_| session.received_bases());
         for volume in &snapshot.volumes {
+            line.volume.clone_from(&volume.name);
             session.add_described(volume, line)?;
         }
         match line.receive()? {
@@ -190,6 +218,9 @@ struct Line<'p> {
     has_failed: bool,
     /// Whether the source gave the snapshot up.
     is_given_up: bool,
+    /// The volume that is described, and the bases of all deltas so far.
+    volume: String,
+    bases: Option<ReceivedBases>,
 }
 
 impl ReplicaPeer for Line<'_> {
@@ -203,6 +234,9 @@ impl ReplicaPeer for Line<'_> {
         let received = self.peer.receive();
         self.has_failed |= received.is_err();
         self.is_given_up |= matches!(received, Ok(SourceMessage::Abort));
+        if let (Ok(SourceMessage::Delta(delta)), Some(bases)) = (&received, &mut self.bases) {
+            bases.add(&self.volume, &delta.bases);
+        }
         received
     }
 }

@@ -8,6 +8,7 @@
 mod arrivals;
 mod coverage;
 mod deltas;
+mod received;
 mod recognition;
 mod segments;
 mod steps;
@@ -19,6 +20,7 @@ use silt_format::{
 
 use crate::session::{BackupSession, check_name};
 
+pub use self::received::ReceivedBases;
 pub use self::recognition::Recognition;
 
 /// Maximum size of all volumes of a snapshot that is replicated, in bytes: bounds the time that a
@@ -91,6 +93,12 @@ impl BackupSession<'_> {
             .as_ref()
             .filter(|_| self.parent_is_trusted)
             .map(|parent| parent.origin.unwrap_or(Origin { repository, snapshot: parent.id }))
+    }
+
+    /// The bases of this session's deltas, of which there are none yet.
+    pub fn received_bases(&self) -> ReceivedBases {
+        let parent = self.parent.as_ref().map(|parent| parent.id);
+        ReceivedBases::new(self.head(), parent)
     }
 
     /// Fails with `Invalid` unless the series has this id and domain: otherwise its keys differ

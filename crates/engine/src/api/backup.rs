@@ -185,3 +185,19 @@ pub use silt_format::Fingerprint;
 /// assert_eq!((reference.store(), reference.container(), reference.slot()), (1, 5, 9));
 /// ```
 pub use silt_format::Reference;
+
+/// ```
+/// # use {std::sync::Arc, siltstone::{*, source::*, storage::*}};
+/// # let (storage, context) = (Arc::new(MemoryStorage::new()), SystemEnv::context());
+/// # let (config, none) = (Config::default(), Protection::None);
+/// # let repository = Repository::init(storage.clone(), context, config, &none, None)?;
+/// let mut session = repository.backup("web1", BackupOptions::default())?;
+/// let received: ReceivedBases = session.received_bases();
+/// assert!(received.volumes().is_empty(), "no delta has come");
+/// session.add_volume("root", &StreamSource::new(Box::new(&[7; 100_000][..])), None)?;
+/// session.finish()?;
+/// let report = repository.optimize_received(&received, &OptimizeOptions::default())?;
+/// assert_eq!(report.deltas, 0);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_backup::ReceivedBases;

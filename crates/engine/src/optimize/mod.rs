@@ -5,11 +5,13 @@
 //! at most two containers. The commit that makes deltas lists their bases in the head: from then
 //! on they stay, even when no snapshot refers to them.
 
+mod received;
 mod search;
 
 use std::collections::{HashMap, HashSet};
 
-use silt_format::{DeletedEntry, ObjectTag, Result, names};
+use silt_backup::ReceivedBases;
+use silt_format::{DeletedEntry, ObjectTag, Result, SeriesId, names};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
@@ -108,14 +110,24 @@ impl Repository {
     /// write-only key, and in an append-only repository without the administrator's key. After an
     /// interruption, what was committed stays, and the next run goes on.
     pub fn optimize(&self, series: &str, options: &OptimizeOptions) -> Result<OptimizeReport> {
-        let mut edit = Edit::begin(self, self.series_id(series), series)?;
+        self.make_deltas((self.series_id(series), series), options, None)
+    }
+
+    /// Makes deltas of the chunks of one series, or of those that a replication has brought.
+    fn make_deltas(
+        &self,
+        (series, name): (SeriesId, &str),
+        options: &OptimizeOptions,
+        received: Option<&ReceivedBases>,
+    ) -> Result<OptimizeReport> {
+        let mut edit = Edit::begin(self, series, name)?;
         let memory_bytes = match options.memory_bytes {
             0 => MEMORY_BYTES_DEFAULT,
             bytes => bytes.max(MEMORY_BYTES_MIN),
         };
         let _place = self.objects.room.place(memory_bytes);
         let options = OptimizeOptions { memory_bytes, ..*options };
-        let report = edit.optimize(&options)?;
+        let report = edit.optimize(&options, received)?;
         edit.finish()?;
         Ok(report)
     }
@@ -132,23 +144,32 @@ struct Batch {
 }
 
 impl Edit<'_> {
-    fn optimize(&mut self, options: &OptimizeOptions) -> Result<OptimizeReport> {
+    fn optimize(
+        &mut self,
+        options: &OptimizeOptions,
+        received: Option<&ReceivedBases>,
+    ) -> Result<OptimizeReport> {
         let repository = self.repository;
         let objects = &repository.objects;
-        require_listed(objects, &self.head)?;
         let dead = dead::read(objects, self.head.series, &self.head.dead)?;
-        let deleted: Vec<&DeletedEntry> = self.head.deleted.iter().collect();
-        let unneeded = self.unneeded(dead.clone(), &deleted)?;
         let mut bases = self.bases()?;
-        let unneeded = unneeded.without(&bases);
-        let sizes = self.container_sizes()?;
-        let total_bytes: u64 = sizes.values().sum();
         let mut search = Search::new(repository, &self.head, options)?;
+        let (containers, unneeded) = if let Some(received) = received {
+            search.offer(self.chunks_of(received)?, received.first_container)?;
+            (self.received_containers(received), DeadSlots::default())
+        } else {
+            require_listed(objects, &self.head)?;
+            let deleted: Vec<&DeletedEntry> = self.head.deleted.iter().collect();
+            let unneeded = self.unneeded(dead.clone(), &deleted)?.without(&bases);
+            (self.head.containers.iter().collect(), unneeded)
+        };
+        let sizes =
+            self.container_sizes(received.map_or(0, |received| received.first_container))?;
+        let total_bytes: u64 = sizes.values().sum();
         let mut rewriter = search.rewriter(&self.head)?;
         let (mut report, mut batch, mut done_bytes) =
             (OptimizeReport::default(), Batch::default(), 0);
         let tag = ObjectTag::rewritten(objects.context.random_id());
-        let containers: Vec<(u32, ObjectTag)> = self.head.containers.iter().collect();
         for (number, old) in containers {
             self.keep()?;
             let progress = Progress::bytes(Activity::Optimize, done_bytes, Some(total_bytes));
@@ -187,11 +208,14 @@ impl Edit<'_> {
         Ok(report)
     }
 
-    /// The sizes of the containers that the head lists, in bytes.
-    fn container_sizes(&self) -> Result<HashMap<u32, u64>> {
+    /// The sizes of the containers from number `first` on that the head lists, in bytes.
+    fn container_sizes(&self, first: u32) -> Result<HashMap<u32, u64>> {
         let mut sizes = HashMap::new();
         let prefix = names::containers(self.head.series);
-        for item in self.repository.objects.names(&prefix, None)? {
+        let name = names::container(self.head.series, first, ObjectTag::NONE);
+        // The listing leaves out its start, so it starts at the name right before: without a tag.
+        let after = name.rsplit_once('.').map(|(number, _)| number);
+        for item in self.repository.objects.names(&prefix, after)? {
             let (name, bytes) = item?;
             if let Some((number, tag)) = names::number_and_tag(&name)
                 && self.head.containers.tag(number) == Some(tag)

@@ -1,5 +1,6 @@
 //! Finds the chunks that resemble others, and computes their deltas.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use silt_format::number::{to_u32, to_u64, to_usize};
@@ -20,6 +21,8 @@ use crate::repository::Repository;
 const CANDIDATES_MAX: usize = 4;
 /// Of how many of them a delta is computed.
 const TRIALS_MAX: usize = 2;
+/// How many bases are read ahead.
+const OFFERED_AT_ONCE: usize = 512;
 /// About what a delta takes in a directory, compressed.
 const ENTRY_BYTES: u64 = 20;
 /// Most chunks of a container.
@@ -90,6 +93,34 @@ impl<'r> Search<'r> {
             base: Vec::new(),
             chunks: 0,
         })
+    }
+
+    /// Makes chunks of the series bases of what comes, if they are whole and in containers below
+    /// number `first`, which this run does not rewrite; of a delta its base.
+    pub(super) fn offer(&mut self, chunks: BTreeSet<u64>, first: u32) -> Result<()> {
+        let mut whole = BTreeSet::new();
+        for reference in chunks.into_iter().map(Reference::from_bits) {
+            let is_ours = reference.store() == PRIVATE_STORE;
+            let base = match self.bases.base(reference) {
+                _ if !is_ours => continue,
+                Err(error) if is_damage(&error) => continue,
+                other => other?,
+            };
+            let base = base.unwrap_or(reference);
+            if base.container() < first {
+                whole.insert(base.bits());
+            }
+        }
+        let whole: Vec<Reference> = whole.into_iter().map(Reference::from_bits).collect();
+        for part in whole.chunks(OFFERED_AT_ONCE) {
+            self.repository.objects.context.check_interrupted()?;
+            self.bases.expect(part.iter().copied(), &mut self.scratch);
+            for base in part {
+                let sketch = self.read_base(*base)?.then(|| self.sketcher.sketch(&self.base));
+                sketch.flatten().into_iter().for_each(|it| self.index.add(&it, base.bits()));
+            }
+        }
+        Ok(())
     }
 
     /// From now on reads the containers that this head lists.

@@ -30,6 +30,7 @@ mod operations;
 mod places;
 mod races;
 mod reader;
+mod received;
 mod replaced;
 mod replication;
 mod rereads;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use silt_format::replica::InitMessage;
 use silt_format::{Error, ErrorKind, Result};
 use silt_replicate::{
-    Connection, ReplicateOptions, answer_init, make_replica, replicate_over, serve,
+    Connection, Replica, ReplicateOptions, answer_init, make_replica, replicate_over, serve,
 };
 use silt_storage::{
     ByteRange, Counted, CrashStorage, CrashingOperation, Key, MemoryStorage, Storage, list_all,
@@ -72,7 +72,7 @@ fn a_replica_is_made_over_a_line_and_opens_with_its_own_password() {
             let replica = open(b"all").unwrap();
             let role = silt_format::replica::ReplicaRole::Replica;
             let mut connection = Connection::open(&replica, role, stream, 3).unwrap();
-            serve(&replica, BackupOptions::default(), &mut connection).unwrap()
+            serve(Replica::new(&replica, BackupOptions::default()), &mut connection).unwrap()
         });
         let mut stream = stream_of(ours.try_clone().unwrap(), Box::new(ours));
         let made =

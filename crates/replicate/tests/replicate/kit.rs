@@ -7,8 +7,8 @@ use std::sync::Arc;
 use silt_format::replica::ReplicaRole;
 use silt_format::{KdfCost, KeyLabel};
 use silt_replicate::{
-    Connection, ReplicateOptions, ReplicateReport, Stream, Traffic, replicate, replicate_over,
-    serve,
+    Connection, Replica, ReplicateOptions, ReplicateReport, Stream, Traffic, replicate,
+    replicate_over, serve,
 };
 use siltstone::source::StreamSource;
 use siltstone::storage::MemoryStorage;
@@ -165,7 +165,7 @@ pub fn send_over(
             let writer = Box::new(theirs.try_clone().unwrap());
             let stream = stream_of(theirs, writer);
             let mut connection = Connection::open(&to.repository, ReplicaRole::Replica, stream, 3)?;
-            serve(&to.repository, BackupOptions::default(), &mut connection)
+            serve(Replica::new(&to.repository, BackupOptions::default()), &mut connection)
         });
         let writer = wrap(ours.try_clone().unwrap());
         let stream = stream_of(ours.try_clone().unwrap(), writer);

@@ -32,6 +32,7 @@ mod restore;
 mod rounds;
 mod series;
 mod serve;
+mod serve_replica;
 mod stats;
 mod status;
 mod trees;

@@ -1,6 +1,6 @@
-//! `silt replicate`, and the server that it talks to.
+//! `silt replicate`.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
@@ -9,16 +9,15 @@ use silt_format::replica::ReplicaRole;
 use silt_format::{ErrorKind, RepositoryId};
 use silt_location::names_of;
 use silt_replicate::{
-    Connection, Destination, Line, ListenOptions, Listener, Outcome, ReplicateOptions,
-    ReplicateReport, SnapshotOutcome, Stream, Traffic as LineTraffic, answer_init, foreign,
-    make_replica, replicate, replicate_over, serve,
+    Connection, Destination, Line, Outcome, ReplicateOptions, ReplicateReport, SnapshotOutcome,
+    Traffic as LineTraffic, foreign, make_replica, replicate, replicate_over,
 };
 use siltstone::{Administrator, BackupOptions, Protection, Repository, Throttle};
 
 use super::init::label;
 use super::replicas::{self, Attempt, Records, ReplicaSettings, Target};
 use super::{Failure, PROGRAM, Session, Traffic, short};
-use crate::cli::{Replicate, ServeReplica};
+use crate::cli::Replicate;
 use crate::window::Window;
 use crate::{output, secrets};
 
@@ -30,8 +29,6 @@ const POSTPONED: u8 = 7;
 const INTERRUPTED: u8 = 130;
 /// Some snapshots are damaged here.
 const DAMAGE_FOUND: u8 = 5;
-/// The zstd level of what a replica sends: small messages.
-const ANSWERS_LEVEL: i32 = 1;
 
 pub fn run(session: &Session<'_>, args: &Replicate) -> Result<u8, Failure> {
     let targets = replicas::targets(session, args)?;
@@ -186,7 +183,7 @@ fn postponed(session: &Session<'_>, target: &Target, window: &Window) {
     ));
 }
 
-fn stored(session: &Session<'_>) -> BackupOptions {
+pub(super) fn stored(session: &Session<'_>) -> BackupOptions {
     BackupOptions {
         jobs: session.global.jobs,
         memory_bytes: session.global.memory << 20,
@@ -328,7 +325,7 @@ fn open_replica(
 }
 
 /// Whether there is no repository.
-fn is_missing(error: &silt_format::Error) -> bool {
+pub(super) fn is_missing(error: &silt_format::Error) -> bool {
     matches!(error.kind(), ErrorKind::NoRepository | ErrorKind::NotFound)
 }
 
@@ -491,56 +488,4 @@ fn print_json(target: &Target, sent: &SnapshotOutcome) {
         "error": error,
     });
     output::message("replicated", value);
-}
-
-/// `silt serve replica`.
-pub fn serve_replica(session: &Session<'_>, args: &ServeReplica) -> Result<u8, Failure> {
-    if args.listen.is_none() && std::io::stdin().is_terminal() {
-        let message = "a source speaks to this command on standard input: `silt replicate --to \
-                       ssh://HOST/PATH` runs it; to wait for sources use --listen ADDR:PORT";
-        return Err(Failure::Usage(message.to_owned()));
-    }
-    let mut stream = Stream {
-        reader: Box::new(std::io::stdin()),
-        writer: Box::new(std::io::stdout()),
-        close: Box::new(|| {}),
-    };
-    let mut is_made = false;
-    if args.init {
-        let (location, unique) = (session.location()?, session.unique());
-        let create = || session.opener.create_if_missing(location, unique);
-        (stream, is_made) = answer_init(stream, create)?;
-    }
-    let repository = session.open(Traffic::Backup, false).inspect_err(|failure| {
-        if is_made {
-            output::note(
-                "silt: the replica was made, but cannot be opened here yet: put its password into \
-                 SILT_PASSWORD_FILE or a configuration file of this user, and replicate again",
-            );
-        }
-        if matches!(failure, Failure::Error(error) if is_missing(error)) {
-            output::note("silt: `silt replicate --init` at the source makes a replica here");
-        }
-    })?;
-    repository.require_all_keys()?;
-    let Some(address) = args.listen else {
-        let role = ReplicaRole::Replica;
-        let mut connection = Connection::open(&repository, role, stream, ANSWERS_LEVEL)?;
-        serve(&repository, stored(session), &mut connection)?;
-        return Ok(0);
-    };
-    let listener = Listener::bind(address)?;
-    let address = listener.address()?.to_string();
-    if session.global.json {
-        output::message("ready", json!({"address": address}));
-    } else {
-        output::note(&format!("serving at {address}"));
-    }
-    let options = ListenOptions {
-        connections_max: usize::from(args.connections_max),
-        backup: stored(session),
-        level: ANSWERS_LEVEL,
-    };
-    listener.run(&repository, &options)?;
-    Ok(0)
 }

@@ -17,7 +17,7 @@ const THREADS_MAX: usize = 4;
 pub fn run(session: &Session<'_>, args: &Serve) -> Result<u8, Failure> {
     match args {
         Serve::Nbd(args) => nbd(session, args),
-        Serve::Replica(args) => super::replicate::serve_replica(session, args),
+        Serve::Replica(args) => super::serve_replica::run(session, args),
     }
 }
 

@@ -127,6 +127,34 @@ fn a_program_at_the_other_end_takes_what_is_missing() {
     place.silt(&["serve", "replica", "--listen", "nowhere"]).exits(2).says("0.0.0.0:7420");
 }
 
+/// Chunks of a series that the replica stores as differences.
+fn deltas_there(place: &Place, series: &str) -> u64 {
+    let all = there(place, &["stats", "--json"]).exits(0).messages();
+    let of_series = all.iter().find(|message| message["name"] == series).unwrap();
+    of_series["deltas"].as_u64().unwrap()
+}
+
+#[test]
+fn what_comes_as_deltas_stays_as_deltas() {
+    let mut disk = noise(1, 5 << 20);
+    let place = place_with_a_replica(&disk);
+    let to = server(&place);
+    for (round, off) in ["", " --delta=off", ""].into_iter().enumerate() {
+        let before = deltas_there(&place, "web1");
+        disk.iter_mut().skip(round).step_by(1000).for_each(|byte| *byte ^= 1);
+        place.write("disk.raw", &disk);
+        place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
+        let run = replicate(&place, &["--to", &format!("{to}{off}"), "--json"]).exits(0);
+        assert!(!run.err.contains("silt:"), "{}", run.err);
+        let sent = &run.messages()[0];
+        assert_eq!((&sent["outcome"], &sent["delta_bytes"]), (&"sent".into(), &(5 << 20).into()));
+        let new = deltas_there(&place, "web1") - before;
+        assert_eq!(new > 1000, off.is_empty(), "{round}: {new}");
+        assert!(restored(&place, "web1@latest") == disk);
+    }
+    there(&place, &["check", "--read-data"]).exits(0);
+}
+
 /// A server on a port of its own.
 struct Server {
     child: Child,
@@ -295,13 +323,15 @@ fn at_an_append_only_replica_only_its_administrator_deletes() {
         command.env("SILT_TO_PASSWORD", "theirs").env("SILT_ADMIN_PASSWORD", "signs");
         Run::of(command.arg("replicate").args(arguments)).exits(0);
         // The next day needs no administrator.
-        disk[..100_000].fill(9);
+        disk.iter_mut().step_by(1000).for_each(|byte| *byte ^= 1);
         place.write("disk.raw", &disk);
         place.silt(&["backup", "web1", "root=disk.raw"]).exits(0);
         let run = replicate(&place, &["--to", to, "--init", "--append-only"]).exits(0);
         run.says("Replicated 1 snapshot");
         assert_eq!(run.err.contains("changes nothing"), to != "there", "{}", run.err);
         assert!(restored(&place, "web1@latest") == disk);
+        assert!(!run.err.contains("stay whole"), "{}", run.err);
+        assert_eq!(deltas_there(&place, "web1"), 0, "only the administrator makes deltas");
         there(&place, &["delete", "web1@latest"]).exits(13).says("SILT_ADMIN_PASSWORD");
         let mut command = place.command();
         command.env("SILT_REPOSITORY", place.path("there")).env("SILT_PASSWORD", "theirs");
