@@ -1,7 +1,18 @@
 //! Adds the making of deltas to histories.
 
+use siltstone::OptimizeOptions;
+
 use crate::plan::{Action, Plan, Series, Work, fault};
 use crate::random::Random;
+
+/// How deltas are made: of small containers, in little memory.
+pub(crate) fn delta_options() -> OptimizeOptions {
+    OptimizeOptions {
+        container_share_min: 0.01,
+        memory_bytes: 8 << 20,
+        ..OptimizeOptions::default()
+    }
+}
 
 impl Plan {
     /// Lets some hosts of every second history store similar chunks as deltas.

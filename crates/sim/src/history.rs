@@ -10,12 +10,13 @@ use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
 use siltstone::{
     Administrator, BackupOptions, BackupReport, CheckOptions, DataCheck, DeleteMethod, HealOptions,
-    KeyAccess, OptimizeOptions, PopularOptions, Protection, ReclaimOptions, Repository,
-    RoundMember, RoundOptions, SharePolicy, SweepOptions,
+    KeyAccess, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
+    SharePolicy, SweepOptions,
 };
 
 use crate::called::Called;
 use crate::content::{self, Content};
+use crate::drawn_deltas::delta_options;
 use crate::link::{End, Link};
 use crate::live::{add_to, volumes};
 use crate::model::Attempt;
@@ -294,7 +295,8 @@ fn replicate(at: &Here<'_>, repository: &Repository, replication: Replication) -
         let near = End { repository, process };
         let far = End { repository: &other, process: &there };
         let (source, replica) = if replication.pulls { (far, near) } else { (near, far) };
-        Link::new(&stage.model, (source, from), (replica, to), replication).replicate(options())
+        let link = Link::new(&stage.model, (source, from), (replica, to), replication);
+        link.with_deltas(stage.plan.has_deltas()).replicate(options())
     });
     there.end();
     done.map(drop)
@@ -523,12 +525,7 @@ pub fn thorough() -> ReclaimOptions {
 
 /// Stores similar chunks of a series as deltas; its containers are small.
 pub fn optimize(stage: &Stage, repository: &Repository, called: Called) -> Result<()> {
-    let options = OptimizeOptions {
-        container_share_min: 0.01,
-        memory_bytes: 8 << 20,
-        ..OptimizeOptions::default()
-    };
-    let report = repository.optimize(called.name(), &options)?;
+    let report = repository.optimize(called.name(), &delta_options())?;
     stage.note(format_args!("made deltas of {} chunks", report.deltas));
     Ok(())
 }

@@ -6,10 +6,11 @@ use std::sync::{Arc, PoisonError};
 use silt_backup::ReplicaPeer;
 use silt_format::replica::{KnownSnapshot, Origin as StoredOrigin, ReplicaMessage, SourceMessage};
 use silt_format::{Error, ErrorKind, Result};
-use silt_replicate::{Outcome, Replica, ReplicateOptions, ReplicateReport, Source};
-use siltstone::{BackupOptions, Env, Repository};
+use silt_replicate::{KeepDeltas, Outcome, Replica, ReplicateOptions, ReplicateReport, Source};
+use siltstone::{BackupOptions, Context, Env, ReceivedBases, Repository};
 
 use crate::called::Called;
+use crate::drawn_deltas::delta_options;
 use crate::model::{Model, Origin};
 use crate::process::Process;
 use crate::random::Random;
@@ -35,6 +36,7 @@ pub struct Link<'a> {
     to: End<'a>,
     to_site: usize,
     replication: Replication,
+    has_deltas: bool,
 }
 
 impl<'a> Link<'a> {
@@ -45,7 +47,22 @@ impl<'a> Link<'a> {
         (to, to_site): (End<'a>, usize),
         replication: Replication,
     ) -> Self {
-        Self { model, from, from_site, to, to_site, replication }
+        Self { model, from, from_site, to, to_site, replication, has_deltas: false }
+    }
+
+    /// The same, on which deltas go, which the replica keeps.
+    #[must_use]
+    pub fn with_deltas(self, has_deltas: bool) -> Self {
+        Self { has_deltas, ..self }
+    }
+
+    /// The replica stores what has come as deltas as such.
+    fn keep(&self, context: &Context, received: &ReceivedBases) -> Result<()> {
+        let repository = self.to.repository.for_operation(context.clone());
+        let report = repository.optimize_received(received, &delta_options())?;
+        let mut state = self.to.process.world.state();
+        state.note(format_args!("kept deltas of {} chunks", report.deltas));
+        Ok(())
     }
 
     /// Replicates. A failure of one end is the error of the other end's line.
@@ -65,9 +82,13 @@ impl<'a> Link<'a> {
                 return Ok(ReplicateReport::default());
             }
         }
+        let mut source = Source::new(self.from.repository, options)?;
+        if self.has_deltas {
+            source.set_deltas(1);
+        }
         let mut talk = Talk {
             link: self,
-            source: Source::new(self.from.repository, options)?,
+            source,
             to_replica: VecDeque::new(),
             to_source: VecDeque::new(),
             random: Random(self.replication.seed),
@@ -77,7 +98,10 @@ impl<'a> Link<'a> {
             newest_sent: BTreeMap::new(),
             failure: None,
         };
-        let served = Replica::new(self.to.repository, replica_options).serve(&mut talk);
+        let keep = |context: &Context, received: &ReceivedBases| self.keep(context, received);
+        let keep: Option<&KeepDeltas<'_>> = if self.has_deltas { Some(&keep) } else { None };
+        let mut replica = Replica::new(self.to.repository, replica_options).keeping(keep);
+        let served = replica.serve(&mut talk);
         let Talk { source, failure, .. } = talk;
         let report = source.into_report();
         self.note(&report, failure.as_ref().or(served.as_ref().err()));
