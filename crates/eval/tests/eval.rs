@@ -107,7 +107,9 @@ fn similarity_replication_writes_every_table() {
     let text = eval(&all, folder.path());
     let titles =
         ["Sets (input)", "Figure 3", "Figure 4", "Figures 5", "Table I", "Figure 7", "Figure 10"];
-    for title in titles.iter().chain(&["A3", "A2", "Sensitivity", "Not in this command"]) {
+    for title in
+        titles.iter().chain(&["A3", "A2", "Sensitivity", "begins anew", "Not in this command"])
+    {
         assert!(text.contains(title), "{title} in {text}");
     }
     // Of each file of the second version, one chunk is another one, and that is sent as a delta.

@@ -65,6 +65,11 @@ impl Chain {
         self.versions.iter().map(bytes).sum()
     }
 
+    /// Number of versions that are stored whole.
+    pub fn wholes(&self) -> usize {
+        self.versions.iter().filter(|stored| matches!(stored, Stored::Whole(_))).count()
+    }
+
     /// Adds a version.
     ///
     /// Fails as the coder does.

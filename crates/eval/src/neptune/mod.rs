@@ -137,6 +137,7 @@ pub fn run(options: &Options) -> Result<()> {
     page.table("groups-of-many", &grouping::many_files())?;
     page.table("sensitivity", &bases::sensitivity(&sets[0].0)?)?;
     page.figure("figure-10", recovery::table(&sets[0].0)?)?;
+    page.table("chains", &recovery::limits(sets.iter().map(|set| &set.0))?)?;
     page.table("missing", &page::missing())?;
     page.write()
 }

@@ -10,6 +10,10 @@ use silt_report::{Line, Table, number, plot_values};
 
 /// Numbers of files that are restored.
 const FILES: [usize; 6] = [100, 200, 400, 600, 800, 1000];
+/// Limits of a delta's size, as a share of its version's.
+const SHARES: [f64; 5] = [0.05, 0.1, 0.25, 0.75, 1.0];
+/// Limits of versions behind a whole one.
+const DISTANCES: [usize; 4] = [2, 4, 8, 64];
 /// What the paper says of 1,000 files, in seconds.
 const PUBLISHED: f64 = 1.0;
 
@@ -48,6 +52,50 @@ fn restore(chains: &[(Chain, u64)], files: usize) -> Result<(f64, usize, f64)> {
         bytes += version;
     }
     Ok((start.elapsed().as_secs_f64(), most, bytes as f64 / 1e6))
+}
+
+/// When a shortcut chain begins anew: each limit alone, from tight to loose. Compared with the
+/// limits of figure 10.
+pub fn limits<'p>(sets: impl Iterator<Item = &'p Prepared>) -> Result<Table> {
+    let mut table = Table::new(
+        "When a shortcut chain begins anew",
+        &[
+            "set",
+            "versions behind a whole one, at most",
+            "size of a delta, % of its version, at most",
+            "versions",
+            "whole %",
+            "stored MB",
+            "of figure 10's limits %",
+        ],
+    );
+    let usual = ChainParameters::default();
+    for prepared in sets {
+        let mut by_usual = None;
+        let shares = SHARES.map(|share_max| ChainParameters { share_max, ..usual });
+        let distances = DISTANCES.map(|distance_max| ChainParameters { distance_max, ..usual });
+        for parameters in [usual].into_iter().chain(shares).chain(distances) {
+            let chains = chains(prepared, parameters)?;
+            let sum = |of: fn(&Chain) -> usize| chains.iter().map(|it| of(&it.0)).sum::<usize>();
+            let (versions, wholes, stored) =
+                (sum(Chain::len), sum(Chain::wholes), sum(Chain::bytes));
+            let by_usual = *by_usual.get_or_insert(stored);
+            table.row(vec![
+                prepared.name.clone(),
+                parameters.distance_max.to_string(),
+                number(parameters.share_max * 100.0),
+                versions.to_string(),
+                number(wholes as f64 / versions.max(1) as f64 * 100.0),
+                number(stored as f64 / 1e6),
+                number(stored as f64 / by_usual.max(1) as f64 * 100.0),
+            ]);
+        }
+    }
+    table.note(
+        "Outputs. The first row of each set has the limits of figure 10, which were chosen before \
+         this table was. Whole versions are not compressed; files are those of figure 10.",
+    );
+    Ok(table)
 }
 
 /// Figure 10, with the chain that restores from neighbour to neighbour beside the shortcut's.
