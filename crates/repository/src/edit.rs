@@ -118,6 +118,9 @@ impl<'r> Edit<'r> {
         self.lease.as_mut().map_or(Ok(()), HeldLease::keep)?;
         let authority = self.repository.required_authority()?;
         let objects = &self.repository.objects;
+        if self.head.generation == 0 {
+            self.repository.settle_node(self.head.series)?;
+        }
         heads::commit(objects, &mut self.head, self.session, authority.as_deref()).map(drop)
     }
 

@@ -12,7 +12,9 @@ use silt_format::{
     Error, ErrorKind, Header, ObjectKind, Places, RepositoryId, Result, SHARED_STORE, SeriesId,
     names,
 };
-use silt_storage::{ByteRange, Key, Named, Replica, Replicated, Routed, Storage, list_all};
+use silt_storage::{
+    ByteRange, Key, Named, PutMode, Replica, Replicated, Routed, Storage, list_all,
+};
 
 use crate::objects::{Address, Lacking, Objects, is_damage};
 use crate::repository::{OpenNode, OpenPlaces, Repository};
@@ -320,6 +322,27 @@ impl Repository {
             all = Arc::new(if is_node { routed.listing_main() } else { routed });
         }
         all
+    }
+
+    /// Makes sure that the places of a storage node durably say whose they are, before its store gets
+    /// its first head: whoever added the node may have died before that. Nothing if `store` is not
+    /// the store of a node with places of its own.
+    pub fn settle_node(&self, store: SeriesId) -> Result<()> {
+        let mut nodes = self.places.iter().flat_map(|places| &places.nodes);
+        let Some(node) = nodes.find(|node| self.store(node.number).id == store) else {
+            return Ok(());
+        };
+        for name in [names::CONFIG, names::CONFIG_COPY] {
+            let (key, mut bytes) = (Key::new(name)?, Vec::new());
+            match node.places.settle(&key) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.objects.storage.get(&key, ByteRange::Full, &mut bytes)?;
+                    node.places.put(&key, &[&bytes], PutMode::Create)?;
+                }
+                settled => settled?,
+            }
+        }
+        Ok(())
     }
 
     fn warn_of_unreachable<'r>(&self, replicas: impl Iterator<Item = &'r Replica>) {

@@ -27,6 +27,24 @@ fn a_place_that_is_being_filled_for_one_node_is_not_taken_for_another() {
     }
 }
 
+/// Who adds a node dies when the node's configuration is visible but not durable. A backup writes
+/// to the node, and the power fails.
+#[test]
+fn a_node_is_durably_one_before_anything_is_written_to_it() {
+    for nth in 0..8 {
+        let unsynced = (Kind::Put, Class::Others, nth);
+        play_all(&Plan {
+            places: 1,
+            nodes: 1,
+            hosts: vec![host(vec![
+                fails(0, Action::AddNode(0), unsynced, Wrong::LosePower(7)),
+                does(0, Action::Backup(Series::Other)),
+            ])],
+            ..Plan::default()
+        });
+    }
+}
+
 /// A backup sleeps that has found chunks in a node, and all that referred to them is deleted and
 /// swept.
 #[test]
