@@ -293,9 +293,6 @@ impl Storage for Throttled<Arc<dyn Storage>> {
     fn copies(&self, key: &Key) -> usize {
         self.inner.copies(key)
     }
-    fn is_complete(&self, copy: usize, key: &Key) -> bool {
-        self.inner.is_complete(copy, key)
-    }
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.inner.get_from(copy, key, range, into)?;
         Self::take(self.read.as_ref(), to_u64(into.len()));

@@ -192,15 +192,9 @@ fn replicas(
             return None;
         }
         let storage = opened.map_err(|error| error.to_string());
-        let is_filling = list.filling.contains(location);
-        Some(Replica { node: None, location: location.clone(), is_filling, storage })
+        Some(Replica { node: None, location: location.clone(), storage })
     };
     locations.iter().filter_map(replica).collect()
-}
-
-/// The place by which the repository was opened.
-fn alone(location: String, storage: Arc<dyn Storage>) -> Replica {
-    Replica { node: None, location, is_filling: false, storage: Ok(storage) }
 }
 
 impl Repository {
@@ -246,10 +240,10 @@ impl Repository {
         verify_one_line(&self.objects, &list, &seen)?;
         let here = called(&list);
         if list.copies.is_empty() {
-            main.push(alone(here.clone(), own));
+            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
         } else if main.iter().all(|replica| replica.storage.is_err()) {
             // The folders have moved; what is here can be read.
-            main.push(alone(here.clone(), own));
+            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
         }
         let is_named = list.copies.iter().chain(&list.shared).any(|location| *location == here);
         let is_read_elsewhere = main.iter().all(|replica| replica.location != here);
@@ -332,17 +326,19 @@ impl Repository {
         let Some(node) = nodes.find(|node| self.store(node.number).id == store) else {
             return Ok(());
         };
-        for name in [names::CONFIG, names::CONFIG_COPY] {
-            let (key, mut bytes) = (Key::new(name)?, Vec::new());
-            match node.places.settle(&key) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    self.objects.storage.get(&key, ByteRange::Full, &mut bytes)?;
-                    node.places.put(&key, &[&bytes], PutMode::Create)?;
+        // The folder of a disk that is not mounted has neither; the copy is written last.
+        node.places.settle(&Key::new(names::CONFIG)?)?;
+        let (copy, mut bytes) = (Key::new(names::CONFIG_COPY)?, Vec::new());
+        match node.places.settle(&copy) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.objects.storage.get(&copy, ByteRange::Full, &mut bytes)?;
+                match node.places.put(&copy, &[&bytes], PutMode::Create) {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                    put => put,
                 }
-                settled => settled?,
             }
+            settled => settled,
         }
-        Ok(())
     }
 
     fn warn_of_unreachable<'r>(&self, replicas: impl Iterator<Item = &'r Replica>) {
@@ -364,7 +360,7 @@ impl Repository {
             location: replica.location.clone(),
             is_shared,
             node: node.map(str::to_owned),
-            is_filling: replica.is_filling,
+            is_filling: places.list.filling.contains(&replica.location),
             failure: replica.storage.as_ref().err().cloned(),
         };
         let main = places.main.replicas().iter().map(|replica| info(replica, false, None));

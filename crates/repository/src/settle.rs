@@ -160,9 +160,7 @@ fn bring(place: &dyn Storage, key: &Key, bytes: &[u8]) -> Result<()> {
 /// writer may have died before a place had it, or before a folder was durable, and the power may
 /// still fail.
 ///
-/// `Conflict` if two places have different heads of one number. A place that is being filled may
-/// have one that a backup left there which knew an older list of places and was refused by a
-/// complete place: it does not count, and filling replaces it.
+/// `Conflict` if two places have different heads of one number.
 pub fn settle_head(
     objects: &Objects,
     (series, generation): (SeriesId, u64),
@@ -171,7 +169,7 @@ pub fn settle_head(
     let name = Numbered::Head.name(series, generation);
     let key = key(&name)?;
     let copies = objects.storage.copies(&key);
-    let (mut first, mut is_missing): (Option<(Vec<u8>, bool)>, bool) = (None, false);
+    let (mut first, mut is_missing): (Option<Vec<u8>>, bool) = (None, false);
     for copy in 0..if copies > 1 { copies } else { 0 } {
         let mut bytes = Vec::new();
         match objects.storage.get_from(copy, &key, ByteRange::Full, &mut bytes) {
@@ -185,26 +183,18 @@ pub fn settle_head(
             Err(error) => return Err(error),
         }
         let address = Address::new(ObjectKind::Head, series, generation);
-        let is_complete = objects.storage.is_complete(copy, &key);
-        let is_same = first.as_ref().is_some_and(|(first, _)| *first == bytes);
-        if !is_same && !objects.is_whole(&bytes, address) {
+        if first.as_ref() == Some(&bytes) || !objects.is_whole(&bytes, address) {
             continue;
         }
-        match &mut first {
-            None => first = Some((bytes, is_complete)),
-            Some((_, by_complete)) if is_same => *by_complete |= is_complete,
-            Some((_, true)) if !is_complete => {}
-            Some(seen @ (_, false)) if is_complete => *seen = (bytes, true),
-            Some(_) => {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    format!(
-                        "series '{called}' has different heads {name} in different copies, because \
+        if first.replace(bytes).is_some() {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "series '{called}' has different heads {name} in different copies, because \
                      each was used without the other; go on with one of them"
-                    ),
-                )
-                .with_advice(Advice::ListPlaces));
-            }
+                ),
+            )
+            .with_advice(Advice::ListPlaces));
         }
     }
     if is_missing {

@@ -6,6 +6,7 @@ pub mod nodes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use silt_format::names::Numbered;
 use silt_format::{ErrorKind, Result, names};
 use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
@@ -14,6 +15,7 @@ use crate::history::{self, LOCATIONS, Stage, all_data, backup, optimize, reclaim
 
 use crate::plan::{Action, Keep, Role, Series};
 use crate::process::Process;
+use crate::stage::opener;
 use crate::world::minutes_ns;
 
 /// After this time, all late operations have taken effect.
@@ -39,6 +41,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
         return look_at_both(stage);
     }
     nodes::complete(stage)?;
+    take_out_conflicts(stage)?;
     let repository = open(stage, 0)?;
     let locations = repository.places();
     stage.note(format_args!("places {locations:?}"));
@@ -64,6 +67,23 @@ fn try_verify(stage: &Stage) -> Result<()> {
     let by = "after another backup and reclaim";
     look(stage, (&open(stage, 0)?, 0), by, DataCheck::None)?;
     wastes_nothing(stage, 0)
+}
+
+/// Does what OPERATIONS says if a backup that slept has left its head in a place that is still being
+/// filled: takes that place out of the list.
+fn take_out_conflicts(stage: &Stage) -> Result<()> {
+    let repository = open(stage, 0)?;
+    let filling = repository.places().into_iter().find(|place| place.is_filling);
+    let Some(place) = filling.filter(|place| place.node.is_none()) else { return Ok(()) };
+    let found = repository.heal_copies(HealOptions { read_data: true, dry_run: true })?;
+    if found.conflicts.is_empty() {
+        return Ok(());
+    }
+    stage.note(format_args!("{} is taken out: {:?}", place.location, found.conflicts));
+    if !found.conflicts.iter().all(|name| Numbered::Head.is(name)) {
+        stage.violated(format!("other than heads differ: {:?}", found.conflicts));
+    }
+    repository.remove_place(&place.location, &opener(stage, &process(stage)))
 }
 
 /// The series that a site may have.

@@ -136,10 +136,6 @@ impl<S: Storage> Storage for CrashStorage<S> {
         self.inner.copies(key)
     }
 
-    fn is_complete(&self, copy: usize, key: &Key) -> bool {
-        self.inner.is_complete(copy, key)
-    }
-
     fn forget(&self, key: &Key) -> bool {
         self.inner.forget(key)
     }

@@ -83,10 +83,6 @@ impl Storage for DryRunStorage {
         self.inner.copies(key)
     }
 
-    fn is_complete(&self, copy: usize, key: &Key) -> bool {
-        self.inner.is_complete(copy, key)
-    }
-
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         if self.written().contains_key(key) {
             return self.get(key, range, into);

@@ -17,8 +17,6 @@ pub struct Replica {
     pub node: Option<String>,
     /// Its location, for messages.
     pub location: String,
-    /// Whether it is still being filled: it may lack objects that were reported as written.
-    pub is_filling: bool,
     /// The storage, or the reason why it cannot be reached.
     pub storage: std::result::Result<Arc<dyn Storage>, String>,
 }
@@ -166,11 +164,6 @@ impl Storage for Replicated {
 
     fn copies(&self, _key: &Key) -> usize {
         self.reachable().count().max(1)
-    }
-
-    fn is_complete(&self, copy: usize, _key: &Key) -> bool {
-        let mut reachable = self.replicas.iter().filter(|replica| replica.storage.is_ok());
-        reachable.nth(copy).is_none_or(|replica| !replica.is_filling)
     }
 
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {

@@ -98,10 +98,6 @@ impl Storage for Routed {
         self.of(key).copies(key)
     }
 
-    fn is_complete(&self, copy: usize, key: &Key) -> bool {
-        self.of(key).is_complete(copy, key)
-    }
-
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.of(key).get_from(copy, key, range, into)
     }

@@ -146,12 +146,6 @@ pub trait Storage: Send + Sync {
         1
     }
 
-    /// Returns whether place `copy` has every object that was reported as written. A place that is
-    /// still being filled may lack some, and have others that were refused elsewhere.
-    fn is_complete(&self, _copy: usize, _key: &Key) -> bool {
-        true
-    }
-
     /// The same as [`get`](Self::get), but only from place `copy`, for callers that found another
     /// place's bytes damaged.
     fn get_from(&self, copy: usize, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
@@ -242,9 +236,6 @@ macro_rules! storage_through_pointer {
             }
             fn copies(&self, key: &Key) -> usize {
                 (**self).copies(key)
-            }
-            fn is_complete(&self, copy: usize, key: &Key) -> bool {
-                (**self).is_complete(copy, key)
             }
             fn get_from(
                 &self,

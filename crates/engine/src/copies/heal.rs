@@ -7,9 +7,7 @@ use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result, SHARED_STORE};
 use silt_repository::event::{Activity, Progress};
-use silt_storage::{
-    ByteRange, DryRunStorage, Key, PutMode, Replica, Replicated, Storage, list_all,
-};
+use silt_storage::{ByteRange, DryRunStorage, Key, PutMode, Replicated, Storage, list_all};
 
 use crate::check::CheckOptions;
 use crate::repository::Repository;
@@ -79,39 +77,6 @@ pub struct HealReport {
 
 /// Where an object was read, and its bytes.
 type Copy = (usize, Vec<u8>);
-/// Places whose objects are compared. The complete ones come first, so that a version of an object
-/// that only places have that are being filled is known by its place.
-struct Compared<'p> {
-    places: Vec<&'p dyn Storage>,
-    complete: usize,
-}
-
-impl<'p> Compared<'p> {
-    /// The places of a group that can be reached.
-    fn of(group: &'p Replicated) -> Self {
-        let (filling, complete): (Vec<_>, Vec<_>) =
-            group.replicas().iter().partition(|replica| replica.is_filling);
-        let reached = |replicas: Vec<&'p Replica>| -> Vec<&'p dyn Storage> {
-            let reached = replicas.into_iter().filter_map(|replica| replica.storage.as_ref().ok());
-            reached.map(|storage| &**storage as &dyn Storage).collect()
-        };
-        let mut places = reached(complete);
-        let complete = places.len();
-        places.extend(reached(filling));
-        Self { places, complete }
-    }
-
-    /// Whether a complete place decides over one that is being filled what an object is: heads and
-    /// their like, which no reference names. Who wrote another one there knew an older list of
-    /// places, and was refused by the complete place, which has all that was reported as done.
-    fn decides(&self, key: &Key) -> bool {
-        let is_numbered = |prefix| key.as_str().starts_with(prefix);
-        self.complete > 0
-            && self.complete < self.places.len()
-            && [names::STATE, names::WRITERS].into_iter().any(is_numbered)
-    }
-}
-
 /// A name, and how large its object is in each place that can be reached.
 type Listed = BTreeMap<Key, Vec<Option<u64>>>;
 
@@ -182,22 +147,22 @@ impl Repository {
         options: HealOptions,
         report: &mut HealReport,
     ) -> Result<()> {
-        let compared = Compared::of(group);
-        let places = &compared.places;
+        let places = group.replicas().iter().filter_map(|replica| replica.storage.as_ref().ok());
+        let places: Vec<&dyn Storage> = places.map(|storage| &**storage).collect();
         if places.len() < 2 {
             return Ok(());
         }
         // Heads are looked for first and copied last: what they name was there before them, and is
         // in a place before it has them.
-        let heads = list_in(places, names::STATE, is_kept)?;
-        let mut rest = list_in(places, "", is_kept)?;
+        let heads = list_in(&places, names::STATE, is_kept)?;
+        let mut rest = list_in(&places, "", is_kept)?;
         rest.retain(|key, _| {
             !key.as_str().starts_with(names::STATE) && !self.is_of_removed_key(key)
         });
         let total = to_u64(rest.len() + heads.len());
         for (done, (key, sizes)) in (0..).zip(rest.iter().chain(&heads)) {
             self.objects.context.check_interrupted()?;
-            self.heal_object(&compared, key, sizes, options, report)?;
+            self.heal_object(&places, key, sizes, options, report)?;
             self.objects.context.report(Progress::objects(Activity::Heal, done, Some(total)));
         }
         Ok(())
@@ -211,22 +176,18 @@ impl Repository {
 
     fn heal_object(
         &self,
-        compared: &Compared<'_>,
+        places: &[&dyn Storage],
         key: &Key,
         sizes: &[Option<u64>],
         options: HealOptions,
         report: &mut HealReport,
     ) -> Result<()> {
         report.checked_objects += 1;
-        let (places, decides) = (&compared.places, compared.decides(key));
         let alike = sizes.windows(2).all(|pair| pair[0] == pair[1]);
-        if alike && !((options.read_data || decides) && self.differs(places, key)) {
+        if alike && !(options.read_data && self.differs(places, key)) {
             return Ok(());
         }
         let mut whole = self.whole_copies(places, key)?;
-        if decides && whole.first().is_some_and(|(place, _)| *place < compared.complete) {
-            whole.retain(|(place, _)| *place < compared.complete);
-        }
         if whole.len() > 1 {
             whole = self.wanted(places, key, whole)?;
         }

@@ -59,7 +59,6 @@ fn crash_that_never_comes() {
 fn replicated() {
     conformance::run(&|| {
         let replica = |number: u32| Replica {
-            is_filling: false,
             node: None,
             location: format!("memory {number}"),
             storage: Ok(Arc::new(MemoryStorage::new()) as Arc<dyn Storage>),

@@ -194,12 +194,7 @@ fn wrappers_hand_on_all_that_they_are_asked() {
     }
     // Copies have no common tags, count as one, and are called by their locations.
     let replicated = |inner: Arc<Asked>| {
-        let replica = Replica {
-            node: None,
-            location: "here".to_owned(),
-            is_filling: false,
-            storage: Ok(inner),
-        };
+        let replica = Replica { node: None, location: "here".to_owned(), storage: Ok(inner) };
         Box::new(Replicated::new(vec![replica])) as _
     };
     let own = ["put_tagged", "tags", "copies", "get_from", "list_from", "usage", "describe"];
