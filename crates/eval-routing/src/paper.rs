@@ -34,7 +34,8 @@ pub fn missing() -> Table {
     let rows = [
         (
             "figure 5.2: bytes saved a second over the size of chunks",
-            "needs bytes: `silt tune PATH` measures it, [here](MEASURES.md#chunking-by-kind-of-file)",
+            "needs bytes: `silt tune PATH` measures it, \
+             [here](MEASURES.md#chunking-by-kind-of-file)",
         ),
         ("figure 5.5 for each set alone", "not run; the sets can be told apart in table 5.2"),
         (

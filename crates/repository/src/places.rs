@@ -318,9 +318,9 @@ impl Repository {
         all
     }
 
-    /// Makes sure that the places of a storage node durably say whose they are, before its store gets
-    /// its first head: whoever added the node may have died before that. Nothing if `store` is not
-    /// the store of a node with places of its own.
+    /// Makes sure that the places of a storage node durably say whose they are, before its store
+    /// gets its first head: whoever added the node may have died before that. Does nothing if
+    /// `store` is not the store of a node with places of its own.
     pub fn settle_node(&self, store: SeriesId) -> Result<()> {
         let mut nodes = self.places.iter().flat_map(|places| &places.nodes);
         let Some(node) = nodes.find(|node| self.store(node.number).id == store) else {

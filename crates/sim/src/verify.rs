@@ -69,8 +69,8 @@ fn try_verify(stage: &Stage) -> Result<()> {
     wastes_nothing(stage, 0)
 }
 
-/// Does what OPERATIONS says if a backup that slept has left its head in a place that is still being
-/// filled: takes that place out of the list.
+/// Does what OPERATIONS says if a backup that slept has left its head in a place that is still
+/// being filled: takes that place out of the list.
 fn take_out_conflicts(stage: &Stage) -> Result<()> {
     let repository = open(stage, 0)?;
     let filling = repository.places().into_iter().find(|place| place.is_filling);
