@@ -213,7 +213,7 @@ mod tests {
     fn schemes_run_on_real_files() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let data = |seed: u8| -> Vec<u8> {
-            let numbers = (0_u64..300_000).map(|at| silt_routing::mix(at << 8 | u64::from(seed)));
+            let numbers = (0_u64..307_200).map(|at| silt_routing::mix(at << 8 | u64::from(seed)));
             numbers.flat_map(u64::to_le_bytes).collect()
         };
         let text = "the same line\n".repeat(900) + &"another line\n".repeat(900);
@@ -227,16 +227,16 @@ mod tests {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let systems = [format!("{},{}", path("one"), path("two")), path("alone")];
         let trace = Trace::read(&systems)?;
-        let (disk, text) = (2_400_000, text.len() as u64);
-        // The last chunk before the zeros has some of them.
-        let zeros = disk.next_multiple_of(4096) - disk;
-        assert_eq!((trace.logical, trace.kinds), (4 * disk + 2 * text + zeros, 2));
-        // The second half of the second image begins within a chunk, and text is cut small.
-        assert!(trace.exact < 3 * disk + text && trace.exact > 2 * disk, "{}", trace.exact);
-        for way in [Way::AppDedupe, Way::Sigma, Way::ExactDht] {
+        let (disk, text) = (600 * 4096, text.len() as u64);
+        assert_eq!((trace.logical, trace.kinds), (4 * disk + 2 * text, 2));
+        // Text repeats itself.
+        assert!(trace.exact > 2 * disk && trace.exact <= 2 * disk + text, "{}", trace.exact);
+        for (way, least) in [(Way::AppDedupe, 0.65), (Way::Sigma, 0.65), (Way::ExactDht, 1.0)] {
             let outcome = run(&trace, way, 2)?;
             assert_eq!(outcome.logical, trace.logical);
-            assert!(outcome.ndr() > 0.9 && outcome.ndr() < 1.01, "{}", outcome.ndr());
+            // At worst, the disk image by itself is stored again.
+            let ndr = outcome.ndr();
+            assert!(ndr > least - 1e-9 && ndr < 1.0 + 1e-9, "{}: {ndr}", way.name());
         }
         assert!(table(&trace, &[1])?.markdown().contains("Real files"));
         assert!(Trace::read(&[path("missing")]).is_err());
