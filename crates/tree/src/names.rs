@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 use silt_format::number::to_u32;
-use silt_format::{Error, Result};
+use silt_format::{Error, ErrorKind, Result};
 
 use self::spill::{Runs, Sorted};
 
@@ -62,6 +62,13 @@ fn name_at(bytes: &[u8], start: u32) -> &[u8] {
     &bytes[name..name + usize::from(bytes[name - 1])]
 }
 
+/// The error of a temporary file that cannot be created: its folder may be missing, and not the
+/// directory that is read.
+fn unsorted(error: Error) -> Error {
+    let is_gone = error.kind() == ErrorKind::NotFound;
+    if is_gone { error.with_kind(ErrorKind::Unavailable) } else { error }
+}
+
 /// The names in a directory in byte order, each with its type if the file system lists types.
 ///
 /// Takes six bytes for each name besides the name itself. Beyond 4 MiB, the names are in a
@@ -76,7 +83,8 @@ pub(crate) struct Names {
 
 impl Names {
     /// Reads the names in an open directory, from the current position of its descriptor. Returns
-    /// the names read up to the first error, and that error.
+    /// the names read up to the first error, and that error. It is `NotFound` only if the directory
+    /// was removed since it was opened.
     pub(crate) fn read(directory: &OwnedFd) -> (Self, Option<Error>) {
         let mut sorter = Sorter::default();
         let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
@@ -84,7 +92,10 @@ impl Names {
         let mut problem = None;
         while let Some(entry) = entries.next() {
             let added = match entry {
-                Ok(entry) => sorter.add(entry.file_name().to_bytes(), entry.file_type()),
+                Ok(entry) => {
+                    let added = sorter.add(entry.file_name().to_bytes(), entry.file_type());
+                    added.map_err(unsorted)
+                }
                 Err(Errno::INTR) => Ok(()),
                 Err(error) => Err(Error::io("listing it", error.into())),
             };
@@ -95,7 +106,7 @@ impl Names {
         }
         match sorter.finish() {
             Ok(names) => (names, problem),
-            Err(error) => (Self::default(), problem.or(Some(error))),
+            Err(error) => (Self::default(), problem.or(Some(unsorted(error)))),
         }
     }
 

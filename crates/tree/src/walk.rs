@@ -407,6 +407,10 @@ impl Walk {
         } else {
             self.listing(&directory, self.below(name))
         };
+        if problem.as_ref().is_some_and(is_gone) {
+            // It was removed after it was opened.
+            return Ok(Entered::Vanished);
+        }
         let problem = problem.map(|error| error.context("reading a directory"));
         Ok(self.push(name, status, names, closed, Some(directory), problem))
     }

@@ -20,6 +20,8 @@ use crate::trees::{assert_whole, restore};
 
 /// How long each load lasts.
 const SECONDS: u64 = 6;
+/// Snapshots that are restored at most; a fast machine makes many more.
+const RESTORED: usize = 8;
 const BLOCK: usize = 4096;
 
 /// A program that is ended with the test.
@@ -158,16 +160,20 @@ fn trees_in_which_names_come_and_go_are_backed_up_whole() {
     let made = back_up_until(&repository, &root, || load.has_ended());
     assert!(made.len() > 3, "{} backups", made.len());
     let mut seen = 0;
-    for id in made {
+    let every = made.len().div_ceil(RESTORED);
+    for (number, id) in made.into_iter().rev().enumerate() {
+        let volume = volume(&repository, id);
+        assert_eq!(volume.tree().counts.unreadable, 0, "{id}");
+        let mut stored = BTreeMap::new();
+        kinds_in(&volume, &volume.tree().root, b"", &mut stored);
+        seen += stored.len();
+        if number % every > 0 {
+            continue;
+        }
         let found = kit::find(&repository, &Selector::Id(id.to_string())).unwrap();
         let target = scratch.path(&format!("restored {id}"));
         restore(&repository, &found, &target);
-        let volume = volume(&repository, id);
-        let mut stored = BTreeMap::new();
-        kinds_in(&volume, &volume.tree().root, b"", &mut stored);
         assert_eq!(stored, kinds(&target), "{id}");
-        assert_eq!(volume.tree().counts.unreadable, 0, "{id}");
-        seen += stored.len();
         assert_same(&root.join("middle"), &target.join("middle"));
         drop(crate::tree_kit::tool("rm", &["-rf".as_ref(), "load".as_ref()], &target));
     }

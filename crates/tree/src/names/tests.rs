@@ -120,6 +120,19 @@ fn a_directory_with_more_names_than_memory_is_listed() {
     assert_ne!(names.is_directory(22_000), Some(false));
 }
 
+#[test]
+fn a_directory_that_was_removed_after_it_was_opened_is_not_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("removed");
+    fs::create_dir(&path).unwrap();
+    let directory = open(&path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    fs::remove_dir(&path).unwrap();
+    let (names, problem) = Names::read(&directory);
+    assert_eq!((names.len(), problem.unwrap().kind()), (0, ErrorKind::NotFound));
+    let without_folder = Error::io("creating a temporary file", Errno::NOENT.into());
+    assert_ne!(unsorted(without_folder).kind(), ErrorKind::NotFound);
+}
+
 /// Measures the memory of sorting ten million names. Run it by hand, alone and optimized.
 #[test]
 #[ignore = "it measures memory"]
