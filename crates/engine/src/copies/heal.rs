@@ -7,6 +7,7 @@ use silt_format::names::{self, Numbered};
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result, SHARED_STORE};
 use silt_repository::event::{Activity, Progress};
+use silt_repository::settle::verify_unchanged;
 use silt_storage::{ByteRange, DryRunStorage, Key, PutMode, Replicated, Storage, list_all};
 
 use crate::check::CheckOptions;
@@ -79,6 +80,36 @@ pub struct HealReport {
 type Copy = (usize, Vec<u8>);
 /// A name, and how large its object is in each place that can be reached.
 type Listed = BTreeMap<Key, Vec<Option<u64>>>;
+
+/// What a place has under a name.
+enum Held {
+    Nothing,
+    /// An object that cannot be read, though the place answers: a bad sector, for example.
+    Unreadable,
+    Object(Vec<u8>),
+}
+
+/// Reads an object in one place. Fails if the place does not answer or refuses: that says nothing
+/// about what it holds, so nothing may be deleted there.
+fn held(place: &dyn Storage, key: &Key) -> Result<Held> {
+    for is_last in [false, true] {
+        let mut bytes = Vec::new();
+        match place.get(key, ByteRange::Full, &mut bytes) {
+            Ok(()) => return Ok(Held::Object(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Held::Nothing),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Held::Unreadable),
+            Err(error) if error.kind() == ErrorKind::Unavailable => match place.head(key) {
+                Ok(_) if is_last => return Ok(Held::Unreadable),
+                // It was away for a moment, perhaps.
+                Ok(_) => {}
+                Err(other) if other.kind() == ErrorKind::NotFound => return Ok(Held::Nothing),
+                Err(_) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Held::Unreadable)
+}
 
 /// The objects of all places below `prefix`.
 fn list_in(
@@ -219,23 +250,22 @@ impl Repository {
             }
         }
         for (number, place) in places.iter().enumerate().filter(|(number, _)| *number != good) {
-            let (mut there, mut is_damaged) = (Vec::new(), false);
-            match place.get(key, ByteRange::Full, &mut there) {
-                Ok(()) if there == bytes => continue,
-                Err(error) if error.kind() == ErrorKind::NotFound && sizes[number].is_none() => {
-                    report.copied_objects += 1;
-                }
+            let is_damaged = match held(*place, key)? {
+                Held::Object(there) if there == bytes => continue,
+                Held::Nothing if sizes[number].is_none() => false,
                 // It existed a moment ago: another process is deleting it.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Ok(()) | Err(_) => {
-                    is_damaged = true;
-                    report.replaced_objects += 1;
-                }
-            }
+                Held::Nothing => continue,
+                Held::Object(_) | Held::Unreadable => true,
+            };
+            let changed =
+                if is_damaged { &mut report.replaced_objects } else { &mut report.copied_objects };
+            *changed += 1;
             if options.dry_run {
                 continue;
             }
             if is_damaged {
+                // Where the list has changed meanwhile, this may be the only copy that counts.
+                verify_unchanged(&self.objects)?;
                 place.delete(std::slice::from_ref(key))?;
             }
             match place.put(key, &[&bytes], PutMode::Create) {
@@ -269,12 +299,12 @@ impl Repository {
     fn whole_copies(&self, places: &[&dyn Storage], key: &Key) -> Result<Vec<Copy>> {
         let mut found: Vec<Copy> = Vec::new();
         for (number, place) in places.iter().enumerate() {
-            let mut bytes = Vec::new();
-            match place.get(key, ByteRange::Full, &mut bytes) {
-                Ok(()) if found.iter().any(|(_, other)| *other == bytes) => {}
-                Ok(()) if self.verify_object(key, &bytes).is_ok() => found.push((number, bytes)),
-                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-                _ => {}
+            match held(*place, key)? {
+                Held::Object(bytes) if found.iter().any(|(_, other)| *other == bytes) => {}
+                Held::Object(bytes) if self.verify_object(key, &bytes).is_ok() => {
+                    found.push((number, bytes));
+                }
+                Held::Object(_) | Held::Unreadable | Held::Nothing => {}
             }
         }
         Ok(found)

@@ -1,6 +1,7 @@
 //! A repository in several places: any of them may be damaged, gone, or fail in the middle.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use silt_format::names::{self, Numbered};
@@ -482,6 +483,108 @@ fn damage_to_one_place_is_read_around_and_healed() {
     }
     // What the checks have written down since is in both.
     assert_eq!(disks.objects("a"), disks.objects("b"));
+}
+
+/// Heals with a place `b` that behaves as a rule says, where every head is damaged in `a`. Returns
+/// the result, and how many objects were deleted in `b`.
+fn heal_with(
+    disks: &Disks,
+    world: &Arc<World>,
+    rule: impl Fn(&Key, OperationKind) -> Fault + Send + Sync + 'static,
+) -> (Result<siltstone::HealReport>, u64) {
+    let deleted = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&deleted);
+    let faulty = FaultStorage::new(disks.get("b"), move |operation: &Operation, _| {
+        if operation.kind() == OperationKind::Delete {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        operation.keys().first().map_or(Fault::Pass, |key| rule(key, operation.kind()))
+    });
+    let faulty: Arc<dyn Storage> = Arc::new(faulty);
+    let open = |location: &str| -> Result<Arc<dyn Storage>> {
+        if location == "b" { Ok(Arc::clone(&faulty)) } else { disks.open(location) }
+    };
+    let repository = kit::open(disks.open("a").unwrap(), world).unwrap();
+    let repository = repository.with_places("a", &open).unwrap();
+    let healed = repository.heal_copies(ALL_DATA);
+    (healed, deleted.load(Ordering::SeqCst))
+}
+
+/// The name of the newest head of the only series.
+fn newest_head(disks: &Disks) -> String {
+    disks.objects("a").into_keys().filter(|name| Numbered::Head.is(name)).min().unwrap()
+}
+
+#[test]
+fn a_place_that_does_not_answer_for_a_moment_keeps_its_copies() {
+    let (disks, world, images) = two_copies();
+    let name = newest_head(&disks);
+    let whole = disks.objects("b");
+    let mut damaged = whole[&name].clone();
+    damaged[100] ^= 1;
+    // One read, two, or all of them fail; nothing else is answered either, or it is.
+    for (failing, is_away) in [(1, false), (1, true), (2, true), (u64::MAX, true)] {
+        replace(&disks.get("a"), &name, Some(&damaged));
+        let (reads, wanted) = (AtomicU64::new(0), name.clone());
+        let (healed, deleted) = heal_with(&disks, &world, move |key, kind| {
+            let is_read = kind == OperationKind::Get && key.as_str() == wanted;
+            let is_look = kind == OperationKind::Head && key.as_str() == wanted;
+            let number = reads.fetch_add(u64::from(is_read), Ordering::SeqCst);
+            if is_read && number < failing || is_look && is_away && number <= failing {
+                Fault::FailBefore(ErrorKind::Unavailable)
+            } else {
+                Fault::Pass
+            }
+        });
+        assert_eq!(deleted, 0, "{failing} {is_away}");
+        assert!(disks.objects("b") == whole);
+        match healed {
+            Ok(report) => assert_eq!((report.replaced_objects, report.lost.len()), (1, 0)),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+        disks.repository("b", &world).unwrap().heal_copies(ALL_DATA).unwrap();
+        assert!(disks.objects("a") == whole);
+    }
+    assert_restores(&disks.repository("a", &world).unwrap(), &images);
+    // It answers, but this object cannot be read: a bad sector. It is replaced.
+    let wanted = name.clone();
+    let is_gone = AtomicBool::new(false);
+    let (healed, deleted) = heal_with(&disks, &world, move |key, kind| {
+        is_gone.fetch_or(kind == OperationKind::Delete, Ordering::SeqCst);
+        let is_bad = key.as_str() == wanted && kind == OperationKind::Get;
+        if is_bad && !is_gone.load(Ordering::SeqCst) {
+            Fault::FailBefore(ErrorKind::Unavailable)
+        } else {
+            Fault::Pass
+        }
+    });
+    assert_eq!((healed.unwrap().replaced_objects, deleted), (1, 1));
+    assert!(disks.objects("b") == whole);
+}
+
+#[test]
+fn healing_deletes_nothing_after_the_list_of_places_has_changed() {
+    let (disks, world, images) = two_copies();
+    let disks = Arc::new(disks);
+    let name = newest_head(&disks);
+    // Its reads of one place go wrong. Before it replaces the head there, another process gives up
+    // the other place, so that this copy is the only one that counts.
+    let (others, other_world, reads) = (Arc::clone(&disks), Arc::clone(&world), AtomicU64::new(0));
+    let wanted = name.clone();
+    let (healed, deleted) = heal_with(&disks, &world, move |key, kind| {
+        if kind != OperationKind::Get || key.as_str() != wanted {
+            return Fault::Pass;
+        }
+        if reads.fetch_add(1, Ordering::SeqCst) == 2 {
+            let open = |location: &str| others.open(location);
+            let repository = others.repository("b", &other_world).unwrap();
+            repository.remove_place("a", &open).unwrap();
+        }
+        Fault::FlipRead { byte: 100, bit: 0 }
+    });
+    let error = healed.unwrap_err();
+    assert_eq!((error.kind(), deleted), (ErrorKind::Busy, 0), "{error}");
+    assert_restores(&disks.repository("b", &world).unwrap(), &images);
 }
 
 #[test]
