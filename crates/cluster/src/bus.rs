@@ -62,7 +62,8 @@ pub trait Bus: Send + Sync {
     fn details(&self, members: &[Name]) -> Result<Vec<Member>>;
 
     /// Answers questions to a service until the value returned is dropped. If several do, each
-    /// question goes to one of them.
+    /// question goes to one of them. If several servers carry the bus, members of another server
+    /// may find nobody for a moment.
     fn answer(&self, service: &Name, respond: Respond) -> Result<Box<dyn Answering>>;
 
     /// Asks a service. Returns `None` if there is no answer within `patience`.

@@ -61,8 +61,9 @@ impl Server {
 
     fn options(&self, member: &str) -> NatsOptions {
         NatsOptions {
-            sign_of_life: 4 * SECOND,
-            repeats: 3 * SECOND,
+            sign_of_life: 6 * SECOND,
+            // Where the machine is busy, some steps take seconds.
+            repeats: 8 * SECOND,
             ..NatsOptions::new(format!("nats://127.0.0.1:{}", self.port), name(member))
         }
     }

@@ -1,5 +1,7 @@
 //! The bus over three NATS servers, which keep each job and lease three times.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,12 +14,15 @@ use crate::conformance::{SECOND, SHORT, Site, conforms, job, name};
 use crate::nats::{env, eventually, is_there, wait};
 
 const SERVERS: usize = 3;
+/// Connections that each server has to the others when all are there: three for each other server,
+/// and one for its system account.
+const ROUTES: usize = 4 * (SERVERS - 1);
 
 /// Three servers, which end when this is dropped.
 struct Three {
     children: Mutex<[Option<Child>; SERVERS]>,
-    /// For clients, and for each other.
-    ports: [[u16; SERVERS]; 2],
+    /// For clients, for each other, and for what they tell about themselves.
+    ports: [[u16; SERVERS]; 3],
     place: TempDir,
     sign_of_life: Duration,
 }
@@ -29,21 +34,36 @@ impl Three {
             return None;
         }
         let socket = |()| std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let sockets = [[(); SERVERS].map(socket), [(); SERVERS].map(socket)];
+        let sockets = [[(); SERVERS]; 3].map(|sockets| sockets.map(socket));
         let port = |socket: std::net::TcpListener| socket.local_addr().unwrap().port();
         let ports = sockets.map(|sockets| sockets.map(port));
         let (children, place) = (Mutex::default(), tempfile::tempdir().unwrap());
         let three = Self { children, ports, place, sign_of_life };
         (0..SERVERS).for_each(|number| three.begin(number));
+        // Servers that have just met replace connections between them, and lose what is under way.
+        (0..SERVERS).for_each(|number| {
+            eventually(|| (three.routes(number)? == ROUTES).then_some(()));
+        });
         Some(three)
     }
 
+    /// The connections that a server has to others.
+    fn routes(&self, number: usize) -> Option<usize> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[2][number])).ok()?;
+        stream.write_all(b"GET /routez HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, count) = answer.split_once("\"num_routes\":")?;
+        count.split_once(',')?.0.trim().parse().ok()
+    }
+
     fn begin(&self, number: usize) {
-        let [ports, routes] = &self.ports;
+        let [ports, routes, monitoring] = &self.ports;
         let address = |port: &u16| format!("nats://127.0.0.1:{port}");
         let all: Vec<String> = routes.iter().map(address).collect();
         let mut command = Command::new("nats-server");
         command.args(["-js", "-a", "127.0.0.1", "-p", &ports[number].to_string()]);
+        command.args(["-m", &monitoring[number].to_string()]);
         command.args(["--cluster_name", "silt", "-n", &format!("s{number}")]);
         command.args(["--cluster", &address(&routes[number]), "--routes", &all.join(",")]);
         command.arg("-sd").arg(self.place.path().join(number.to_string()));
@@ -64,7 +84,8 @@ impl Three {
             servers: servers.collect(),
             replicas: SERVERS,
             sign_of_life: self.sign_of_life,
-            repeats: 3 * SECOND,
+            // Where the machine is busy, some steps take seconds.
+            repeats: 8 * SECOND,
             ..NatsOptions::new(String::new(), name(member))
         }
     }
@@ -114,7 +135,7 @@ impl Site for Three {
 
 #[test]
 fn the_bus_over_three_servers_conforms() {
-    if let Some(servers) = Three::start(4 * SECOND) {
+    if let Some(servers) = Three::start(6 * SECOND) {
         conforms(&servers);
     }
 }
