@@ -30,8 +30,9 @@ pub type Call<'a> = dyn Fn(u64) -> Result<Vec<Name>> + 'a;
 
 /// Lets hosts of the bus count references, each time in a round of its own.
 ///
-/// The answer of a host counts if its key may remove what it has read: in an append-only repository
-/// that is no host, and the sweep counts everything by itself.
+/// The answer of a host counts if its key may remove what it has read, still when all have
+/// answered: in an append-only repository that is no host, and the sweep counts everything by
+/// itself.
 pub struct HostCounters<'a> {
     repository: &'a Repository,
     bus: &'a dyn Bus,
@@ -74,7 +75,10 @@ impl<'a> HostCounters<'a> {
             Err(error) if is_late => self.warn(&error),
             ended => ended?,
         }
-        Ok(done.into_iter().filter_map(counted).collect())
+        // Keys that were removed while hosts counted are not believed.
+        self.messages.refresh()?;
+        let believed = done.into_iter().filter(|(duty, _)| peers.is_believed(duty.peer));
+        Ok(believed.filter_map(counted).collect())
     }
 
     fn warn(&self, error: &Error) {

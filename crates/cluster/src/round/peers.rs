@@ -1,10 +1,10 @@
 //! The hosts of a round as their coordinator sees them: asked again and again, until they have done
 //! their duties or are lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use silt_format::{Error, ErrorKind, Result};
+use silt_format::{Error, ErrorKind, Id, Result};
 use silt_repository::Repository;
 use silt_repository::believed::SignedBy;
 use silt_repository::event::Warning;
@@ -63,6 +63,8 @@ struct Peer {
     /// Whether the last question was answered.
     answers: bool,
     is_lost: bool,
+    /// The keys that signed its answers.
+    signers: BTreeSet<Id>,
 }
 
 /// Whose answers count.
@@ -101,7 +103,8 @@ impl<'a> Peers<'a> {
         let heard_ns = repository.objects.context.env.now_ns();
         let peer = |name: &Name| {
             let service = service_of(name)?;
-            Ok(Peer { name: name.clone(), service, heard_ns, answers: true, is_lost: false })
+            let (name, signers) = (name.clone(), BTreeSet::new());
+            Ok(Peer { name, service, heard_ns, answers: true, is_lost: false, signers })
         };
         let all = hosts.iter().map(peer).collect::<Result<_>>()?;
         Ok(Self { repository, bus, messages, round, trust, turn: 0, all })
@@ -212,11 +215,12 @@ impl<'a> Peers<'a> {
         });
         for (peer, (answer, now_ns)) in asked.into_iter().zip(answers) {
             self.all[peer].answers = answer.is_some();
-            let Some(mut answer) = answer else {
+            let Some((mut answer, signer)) = answer else {
                 self.miss(peer, now_ns, patience, open, done);
                 continue;
             };
             self.all[peer].heard_ns = now_ns;
+            self.all[peer].signers.insert(signer);
             open.retain_mut(|duty| {
                 if duty.peer != peer {
                     return true;
@@ -277,7 +281,7 @@ impl<'a> Peers<'a> {
         orders: BTreeMap<String, Order>,
         known: Vec<String>,
         is_end: bool,
-    ) -> Option<Answer> {
+    ) -> Option<(Answer, Id)> {
         let nonce = self.repository.objects.context.random_id();
         let question = Question { nonce, turn: self.turn, orders, known, is_end };
         let question = serde_json::to_vec(&question).ok()?;
@@ -288,7 +292,13 @@ impl<'a> Peers<'a> {
         if !self.trust.covers(&opened.signer) {
             return None;
         }
-        serde_json::from_slice(&opened.plain).ok()
+        Some((serde_json::from_slice(&opened.plain).ok()?, opened.signer.id))
+    }
+
+    /// Whether all keys that signed answers of a host are active by the newest list of writers.
+    pub(in crate::round) fn is_believed(&self, peer: usize) -> bool {
+        let believed = &self.repository.objects.believed;
+        self.all[peer].signers.iter().all(|id| believed.verify_active(*id).is_ok())
     }
 
     /// Tells all that the round is over. Who does not hear it finds that nobody asks any more.

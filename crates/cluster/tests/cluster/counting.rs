@@ -16,8 +16,8 @@ use silt_storage::{Fault, FaultStorage, MemoryStorage, Operation, Storage};
 use siltstone::source::StreamSource;
 use siltstone::{
     Administrator, BackupOptions, BackupReport, CheckOptions, Config, DataCheck, DeleteMethod,
-    Level, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
-    Selector, SharePolicy, SharedSweepOptions, SharedSweepReport, VolumeReader, When,
+    KeyAccess, Level, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember,
+    RoundOptions, Selector, SharePolicy, SharedSweepOptions, SharedSweepReport, VolumeReader, When,
 };
 
 use crate::between::{Ask, Between};
@@ -41,27 +41,35 @@ struct Shared {
     storage: Arc<MemoryStorage>,
     images: BTreeMap<String, Vec<u8>>,
     opens_with: Vec<u8>,
+    hosts_open_with: Vec<u8>,
 }
+
+/// Keys that are cheap to try.
+const COST: KdfCost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
 
 impl Shared {
     fn new(is_append_only: bool) -> Self {
+        Self::with(is_append_only, is_append_only)
+    }
+
+    fn with(is_append_only: bool, is_encrypted: bool) -> Self {
         let storage = Arc::new(MemoryStorage::new());
-        let cost = KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 };
-        let label = KeyLabel::default;
+        let (cost, label) = (COST, KeyLabel::default);
         let administrator =
             Administrator { password: ADMINISTRATOR.to_vec(), cost, label: label() };
-        let (protection, administrator, opens_with) = if is_append_only {
+        let administrator = is_append_only.then_some(administrator);
+        let (protection, opens_with) = if is_encrypted {
             let password = PASSWORD.to_vec();
-            let protection = Protection::Password { password, cost, label: label() };
-            (protection, Some(administrator), PASSWORD)
+            (Protection::Password { password, cost, label: label() }, PASSWORD)
         } else {
-            (Protection::None, None, &[][..])
+            (Protection::None, &[][..])
         };
         let config = Config { append_only: is_append_only, ..Config::default() };
         let context = SystemEnv::context();
         let there = Arc::clone(&storage) as Arc<dyn Storage>;
         Repository::init(there, context, config, &protection, administrator.as_ref()).unwrap();
-        let mut shared = Self { storage, images: BTreeMap::new(), opens_with: opens_with.to_vec() };
+        let [opens_with, hosts_open_with] = [opens_with; 2].map(<[u8]>::to_vec);
+        let mut shared = Self { storage, images: BTreeMap::new(), opens_with, hosts_open_with };
         let repository = shared.remover();
         for series in ["a", "b"] {
             back_up(&repository, series, &image(0..CHUNKS));
@@ -85,13 +93,16 @@ impl Shared {
         shared
     }
 
-    fn open(&self, storage: Arc<dyn Storage>, context: Context) -> Repository {
-        Repository::open(storage, context, || Ok(self.opens_with.clone())).unwrap()
+    /// The repository of a host.
+    fn open(&self, storage: Arc<dyn Storage>, context: Context) -> Result<Repository> {
+        Repository::open(storage, context, || Ok(self.hosts_open_with.clone()))
     }
 
     /// The repository of a process that may delete.
     fn remover(&self) -> Repository {
-        let mut repository = self.open(Arc::clone(&self.storage) as _, SystemEnv::context());
+        let (storage, context) = (Arc::clone(&self.storage) as _, SystemEnv::context());
+        let mut repository =
+            Repository::open(storage, context, || Ok(self.opens_with.clone())).unwrap();
         repository.authorize(ADMINISTRATOR).unwrap();
         repository
     }
@@ -206,7 +217,8 @@ fn host(shared: &Shared, course: &Course<'_>, round: u64, number: usize, dies: &
         storage = Arc::new(FaultStorage::new(storage, rule));
     }
     let context = Context::new(Arc::new(SystemEnv::new(interrupted)), silent);
-    let repository = shared.open(storage, context);
+    // A host whose key was removed does not come.
+    let Ok(repository) = shared.open(storage, context) else { return };
     let folder = std::env::temp_dir();
     let options = RoundHostOptions {
         round,
@@ -297,6 +309,30 @@ fn hosts_count_over_nats() {
     let report = sweep(&shared, &Course::new(&bus)).unwrap();
     // Those that come late are asked again.
     assert_eq!(report.counted_elsewhere, 2 * SERIES);
+    is_exact(&shared, &report);
+}
+
+#[test]
+fn a_key_that_is_removed_while_it_counts_is_not_believed() {
+    let mut shared = Shared::with(false, true);
+    let of_hosts = b"of the hosts".to_vec();
+    let access = KeyAccess::full();
+    let key = shared.remover().add_key(&of_hosts, COST, &KeyLabel::default(), &access).unwrap();
+    shared.hosts_open_with = of_hosts;
+    let (bus, storage) = (local(), Arc::clone(&shared.storage));
+    let is_removed = AtomicBool::new(false);
+    let on_write: OnWrite = Arc::new(move || {
+        if !is_removed.swap(true, Ordering::SeqCst) {
+            let storage = Arc::clone(&storage) as Arc<dyn Storage>;
+            let password = || Ok(PASSWORD.to_vec());
+            let remover = Repository::open(storage, SystemEnv::context(), password).unwrap();
+            remover.remove_key(&key.to_string()).unwrap();
+        }
+        false
+    });
+    let course = Course { on_write, patience: 2 * BRIEF, ..Course::new(&bus) };
+    let report = sweep(&shared, &course).unwrap();
+    assert_eq!(report.counted_elsewhere, 0);
     is_exact(&shared, &report);
 }
 
