@@ -339,7 +339,7 @@ fn of_type<'m>(messages: &'m [Value], kind: &'m str) -> impl Iterator<Item = &'m
 }
 
 /// Processor time of a process and of those that it has waited for, in seconds.
-fn cpu_s(process: u32) -> f64 {
+pub fn cpu_s(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: f64 = fields.skip(11).take(4).filter_map(|it| it.parse::<f64>().ok()).sum();

@@ -23,6 +23,7 @@ mod histories;
 mod hosts;
 mod index;
 mod join;
+mod line;
 mod link;
 mod many;
 mod memory;
@@ -151,6 +152,10 @@ enum Command {
 The far site is a network namespace. Needs iproute2 and rsync; for --restic, socat and
 openssh-sftp-server.")]
     Replicate(ReplicateOptions),
+    /// Replicate day by day over a thin line, as root: effective throughput, processor time
+    #[command(after_help = "Example:\n  silt-bench line --disks /vm/fleet --work /srv/bench
+Needs iproute2 and rsync.")]
+    Line(line::Options),
     /// Measure what deltas save, and how fast similar chunks are found, by schemes and coders
     #[command(after_help = "Examples:\n  silt-bench deltas web1.day0.raw web1.day1.raw\n  \
                       silt-bench deltas --cdc-bytes 8192 old.tar new.tar")]
@@ -653,6 +658,7 @@ fn main() -> ExitCode {
         Command::Mount(options) => mount::run(&options),
         Command::Trees(options) => trees::run(&options),
         Command::Replicate(options) => replicate::run(&options),
+        Command::Line(options) => line::run(&options),
         Command::Deltas(options) => deltas::run(&options),
         Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),

@@ -13,23 +13,23 @@ use crate::link::{Delay, FarMachine};
 use crate::process::{Call, Cost};
 use crate::{ReplicateOptions, Result};
 
-const PASSWORD: &str = "bench";
+pub const PASSWORD: &str = "bench";
 /// Bytes that the delaying line holds each way: ten times what 2 Mb/s have on their way in 100 ms.
-const WINDOW: usize = 256 << 10;
+pub const WINDOW: usize = 256 << 10;
 const SILT_PORT: u16 = 7420;
 const RSYNC_PORT: u16 = 7421;
 const SFTP_PORT: u16 = 7422;
 const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// A server that was started, killed when this is dropped.
-struct Server {
-    child: Child,
-    address: SocketAddr,
+pub struct Server {
+    pub child: Child,
+    pub address: SocketAddr,
 }
 
 impl Server {
     /// Starts a program, and waits until it listens.
-    fn start(command: &mut Command, address: SocketAddr) -> Result<Self> {
+    pub fn start(command: &mut Command, address: SocketAddr) -> Result<Self> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = Self { child: child.spawn()?, address };
         for _ in 0..1000 {
@@ -363,7 +363,7 @@ fn print_fast(what: &str, data: u64, cost: Cost, there: u64) {
 }
 
 /// A rate as `tc` writes it, in bits per second.
-fn bits_per_second(rate: &str) -> Result<f64> {
+pub fn bits_per_second(rate: &str) -> Result<f64> {
     let digits = rate.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &rate[digits.len()..] {
         "bit" => 1.0,
@@ -376,11 +376,11 @@ fn bits_per_second(rate: &str) -> Result<f64> {
 }
 
 /// Copies a file with its holes, or a folder.
-fn copied(from: &Path, to: &Path) -> Result<()> {
+pub fn copied(from: &Path, to: &Path) -> Result<()> {
     Call::new("cp").args(&["-a", "--sparse=always"]).arg(from).arg(to).run().map(drop)
 }
 
-fn remove(folder: &Path) -> Result<()> {
+pub fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }

@@ -33,11 +33,11 @@ pub fn missing() -> Table {
     let rows = [
         (
             "figure 8: 286.27, 57.26 and 1.57 Mb/s on a link of 2 Mb/s",
-            "needs the link: `make demo-replicate` and `silt-bench replicate` measure it",
+            "`silt-bench line` measures it with the product: [MEASURES](MEASURES.md#replication)",
         ),
         (
             "figure 9: 2.47 % of the processor at the source, 4.7 to 9.8 % at the destination",
-            "needs both programs and the link, as figure 8",
+            "the same command",
         ),
         (
             "disk I/O of about 4.5 %, fewer than 40 bytes of metadata a chunk",
