@@ -1,5 +1,6 @@
 //! A round across hosts, each in a network namespace of its own, against one host's round over the
-//! same disks, against perfect deduplication, and against the cost model.
+//! same disks, against perfect deduplication, and against the time that the product expects by the
+//! rates that the hosts have measured.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -96,21 +97,21 @@ pub fn run(options: &HostsOptions) -> Result<()> {
     let bench = Bench { options, work, port, disks };
     let (unique, data_bytes) = bench.contents()?;
     let one = bench.one_host()?;
-    let mib = |bytes: f64| format!("{:.0}", bytes / f64::from(1 << 20)).parse::<u32>();
-    let hosts = options.hosts as f64;
-    // All hosts share this machine's processors.
-    let scan_rate = mib(data_bytes as f64 / (one.scan_ms / 1000.0) / hosts)?;
-    let store_rate = mib(one.new_bytes / (one.store_ms / 1000.0) / hosts)?;
     println!(
-        "{} disks with {} MiB of data, {unique} different chunks, on {} hosts; a host scans \
-         {scan_rate} MiB/s and stores {store_rate} MiB/s\n",
+        "{} disks with {} MiB of data, {unique} different chunks, on {} hosts\n",
         bench.disks.len(),
         data_bytes >> 20,
         options.hosts
     );
+    // A round into another repository, after which each host knows its rates.
+    bench.contents()?;
+    bench.hosts("before")?;
     // As warm as for the one host.
     bench.contents()?;
-    let all = bench.hosts((scan_rate, store_rate))?;
+    let all = bench.hosts("all")?;
+    if all.with_rates != options.hosts as u64 {
+        return Err(format!("{} hosts have measured rates", all.with_rates).into());
+    }
     let (one_slots, all_slots) = (bench.slots("one")?, bench.slots("all")?);
     println!("| | one host | {} hosts | ratio |\n|---|---:|---:|---:|", options.hosts);
     let row = |what: &str, one: f64, all: f64| {
@@ -120,12 +121,12 @@ pub fn run(options: &HostsOptions) -> Result<()> {
     row("CPU, s", one.cpu_s, all.cpu_s);
     row("span, s", one.wall_s, all.wall_s);
     row("memory of a host, MiB", one.rss_mib, all.rss_mib);
-    println!(
-        "\nspan of the hosts' part: {:.2} s, by the cost model {:.2} s: {:.3}",
-        all.took_s,
-        all.predicted_s,
-        all.took_s / all.predicted_s
-    );
+    println!("\n| stage | expected by the product, s | took, s | ratio |\n|---|---:|---:|---:|");
+    for (stage, [expected, took]) in STAGES.iter().zip(all.stages) {
+        println!("| {stage} | {expected:.2} | {took:.2} | {:.3} |", took / expected);
+    }
+    let sum = |which: usize| all.stages.iter().map(|stage| stage[which]).sum::<f64>();
+    println!("| all | {:.2} | {:.2} | {:.3} |\n", sum(0), sum(1), sum(1) / sum(0));
     println!(
         "exchanged: requests {} MiB, owners {} MiB, answers {} MiB",
         all.exchanged[0] >> 20,
@@ -136,16 +137,18 @@ pub fn run(options: &HostsOptions) -> Result<()> {
     Ok(())
 }
 
+/// The stages of a round across hosts.
+const STAGES: [&str; 3] = ["scan", "compare", "store"];
+
 #[derive(Default)]
 struct Measured {
     wall_s: f64,
     cpu_s: f64,
     rss_mib: f64,
-    scan_ms: f64,
-    store_ms: f64,
-    new_bytes: f64,
-    took_s: f64,
-    predicted_s: f64,
+    /// By [`STAGES`]: the seconds that were expected, and those that it took.
+    stages: [[f64; 2]; 3],
+    /// Hosts whose rates were known.
+    with_rates: u64,
     exchanged: [u64; 3],
 }
 
@@ -211,33 +214,29 @@ impl Bench<'_> {
         let (call, log) = (self.silt("one"), self.work.join("one.json"));
         let call = call.args(&["backup", "--json", "--fleet"]).arg(self.work.join("fleet.toml"));
         let cost = call.run_to(std::fs::File::create(&log)?.into())?;
-        let messages = messages(&std::fs::read_to_string(&log)?);
-        let round = of_type(&messages, "round").next().ok_or("the round says nothing")?;
-        let number = |name: &str| round[name].as_f64().unwrap_or(0.0);
         Ok(Measured {
             wall_s: cost.wall_s,
             cpu_s: cost.cpu_s,
             rss_mib: cost.rss_bytes as f64 / f64::from(1 << 20),
-            scan_ms: number("scan_ms"),
-            store_ms: number("share_ms") + number("backup_ms"),
-            new_bytes: number("requested_chunks") * BLOCK_BYTES as f64,
             ..Measured::default()
         })
     }
 
-    /// The round of all hosts.
-    fn hosts(&self, (scan_rate, store_rate): (u32, u32)) -> Result<Measured> {
-        self.init("all")?;
+    /// The round of all hosts, with the rates that they have measured before.
+    fn hosts(&self, repository: &str) -> Result<Measured> {
+        self.init(repository)?;
+        self.carry_rates(repository)?;
         let port = self.port.to_string();
         let mut server = Command::new("nats-server");
-        server.args(["-js", "-a", "0.0.0.0", "-p", &port, "-sd"]).arg(self.work.join("nats"));
+        let files = self.work.join(format!("nats-{repository}"));
+        server.args(["-js", "-a", "0.0.0.0", "-p", &port, "-sd"]).arg(files);
         let _server = Killed(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
         let mut hosts = (0..self.options.hosts).map(Host::new).collect::<Result<Vec<_>>>()?;
         for (number, host) in hosts.iter_mut().enumerate() {
-            self.start(number, host)?;
+            self.start(repository, number, host)?;
         }
         let begin = Instant::now();
-        while self.agents()? < hosts.len() {
+        while self.agents(repository)? < hosts.len() {
             if begin.elapsed() > ARRIVAL {
                 return Err("the agents do not come".into());
             }
@@ -253,10 +252,8 @@ impl Bench<'_> {
             "--json".to_owned(),
             "--bus-server".to_owned(),
             format!("nats://127.0.0.1:{}", self.port),
-            format!("--scan-rate={scan_rate}"),
-            format!("--store-rate={store_rate}"),
         ];
-        let call = arguments.iter().fold(self.silt("all"), Call::arg);
+        let call = arguments.iter().fold(self.silt(repository), Call::arg);
         let output = std::fs::File::create(&out)?;
         let (cost, memory) = std::thread::scope(|scope| {
             let watching = scope.spawn(|| watch(&processes, &is_over));
@@ -269,15 +266,14 @@ impl Bench<'_> {
         std::thread::sleep(Duration::from_secs(3));
         let after: f64 = processes.iter().map(|process| cpu_s(*process)).sum();
         let messages = messages(&std::fs::read_to_string(&out)?);
-        let (mut took_s, mut predicted_s, mut exchanged) = (0.0, 0.0, [0; 3]);
+        let (mut stages, mut with_rates, mut exchanged) = ([[0.0; 2]; 3], 0, [0; 3]);
         for part in of_type(&messages, "round_part") {
-            for (took, predicted) in
-                [("scan_ms", "scan_s"), ("compare_ms", "compare_s"), ("store_ms", "store_s")]
-            {
-                took_s += part[took].as_f64().unwrap_or(0.0) / 1000.0;
-                predicted_s += part["expected"][predicted].as_f64().unwrap_or(0.0);
-                eprintln!("{took}: {}, {predicted}: {}", part[took], part["expected"][predicted]);
+            let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+            for (sum, stage) in stages.iter_mut().zip(STAGES) {
+                sum[0] += number(&part["expected"][format!("{stage}_s")]);
+                sum[1] += number(&part[format!("{stage}_ms")]) / 1000.0;
             }
+            with_rates = part["expected"]["measured_hosts"].as_u64().unwrap_or(0);
             for (sum, name) in exchanged.iter_mut().zip(["requests", "owners", "answers"]) {
                 *sum += part["exchanged_bytes"][name].as_u64().unwrap_or(0);
             }
@@ -286,21 +282,20 @@ impl Bench<'_> {
             wall_s: cost.wall_s,
             cpu_s: after - before + cost.cpu_s,
             rss_mib: memory as f64 / f64::from(1 << 20),
-            took_s,
-            predicted_s,
+            stages,
+            with_rates,
             exchanged,
-            ..Measured::default()
         })
     }
 
     /// Starts the agent of a host, with its part of the disks.
-    fn start(&self, number: usize, host: &mut Host) -> Result<()> {
+    fn start(&self, repository: &str, number: usize, host: &mut Host) -> Result<()> {
         let mut text = format!(
             "[agent]\nname = 'host{number}'\n[agent.bus]\n\
              servers = ['nats://10.232.{number}.1:{}']\n[profiles.default]\n\
              repository = '{}'\npassword-file = '{}'\n",
             self.port,
-            self.work.join("all").display(),
+            self.work.join(repository).display(),
             self.work.join("password").display()
         );
         let own = self.disks.iter().skip(number).step_by(self.options.hosts);
@@ -313,18 +308,42 @@ impl Bench<'_> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &host.name]).arg(&self.options.silt);
         command.args(["agent", "run", "--config"]).arg(&file);
-        command.env("XDG_STATE_HOME", self.work.join(format!("state{number}")));
+        command.env("XDG_STATE_HOME", self.state(number));
         let log = std::fs::File::create(self.work.join(format!("host{number}.log")))?;
         host.agent = Some(command.stdout(Stdio::null()).stderr(log).spawn()?);
         Ok(())
     }
 
+    /// Where an agent keeps what it knows.
+    fn state(&self, number: usize) -> PathBuf {
+        self.work.join(format!("state{number}"))
+    }
+
+    /// Lets hosts expect the rates in this repository that they have measured in another one.
+    fn carry_rates(&self, repository: &str) -> Result<()> {
+        let storage = std::sync::Arc::new(LocalStorage::open(self.work.join(repository))?);
+        let password = || Ok(b"bench".to_vec());
+        let id = Repository::open(storage, SystemEnv::context(), password)?.id().to_string();
+        for number in 0..self.options.hosts {
+            let folder = self.state(number).join("silt");
+            let Ok(known) = std::fs::read_dir(&folder) else { continue };
+            for before in known {
+                let rates = before?.path().join("rates.json");
+                if rates.exists() {
+                    std::fs::create_dir_all(folder.join(&id))?;
+                    std::fs::copy(rates, folder.join(&id).join("rates.json"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// How many agents are there.
-    fn agents(&self) -> Result<usize> {
+    fn agents(&self, repository: &str) -> Result<usize> {
         let mut command = Command::new(&self.options.silt);
         command.args(["cluster", "agents", "--json", "--bus-server"]);
         command.arg(format!("nats://127.0.0.1:{}", self.port));
-        command.env("SILT_REPOSITORY", self.work.join("all"));
+        command.env("SILT_REPOSITORY", self.work.join(repository));
         let output = command.env("SILT_PASSWORD_FILE", self.work.join("password")).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).matches("\"cluster_agent\"").count())
     }

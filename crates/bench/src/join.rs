@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use silt_format::{ContentHash, Fingerprint, Id, Record, RunRef, RunUse, SeriesId};
-use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, join, merge};
+use silt_runs::{RunReader, RunWriter, Sorted, Sorter, Stream, gather, join, merge};
+use silt_sharing::exchange::{RUN_BYTES, Workspace};
 use silt_storage::{LocalStorage, Storage};
 use siltstone::{Context, Repository, Silent, SystemEnv};
 
@@ -37,9 +38,6 @@ fn record(number: u64, records: u64) -> Record {
 fn store(repository: &Repository) -> SeriesId {
     repository.series_id("joined run")
 }
-
-/// Bytes that the readers of several runs hold together, as in rounds of several hosts.
-const READ_BYTES_OF_ALL: u64 = 4 << 20;
 
 /// Writes every `of`th entry of an index, from `first` on, as a run; its bytes in storage.
 fn write(repository: &Repository, entries: u64, (first, of): (u64, u64)) -> Result<(RunRef, u64)> {
@@ -128,12 +126,23 @@ fn measure(options: &JoinOptions, place: &Path, runs: &[RunRef]) -> Result<()> {
     let sorted_s = begin.elapsed().as_secs_f64();
     let sorted = peak_bytes()?;
     let (begin, cpu) = (Instant::now(), cpu_seconds());
-    let read_bytes = READ_BYTES_OF_ALL / runs.len().max(1) as u64;
+    // As rounds of several hosts do, with the memory of an agent.
+    let workspace = Workspace { folder: options.work.clone(), memory_bytes: 32 << 20 };
+    let at_once = workspace.runs_at_once();
+    let read_bytes = RUN_BYTES / 2 * at_once as u64 / runs.len().clamp(1, at_once) as u64;
     let reader = |run: &RunRef| {
         let reader = RunReader::new(&repository.objects, store(&repository), *run);
         Stream::new(reader.reading(read_bytes))
     };
-    let mut index = merge(runs.iter().map(reader).collect());
+    let streams: Vec<Stream<'_>> = runs.iter().map(reader).collect();
+    let many;
+    let mut index = if streams.len() <= at_once {
+        merge(streams)
+    } else {
+        let sorter = Sorter::new(&repository.objects, &options.work, options.sort << 20);
+        many = gather(streams, at_once, sorter)?;
+        many.stream()
+    };
     let (mut asked, mut found) = (0_u64, 0);
     join(&mut requests.stream(), &mut index, &mut |_, _, known| {
         asked += 1;

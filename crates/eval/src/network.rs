@@ -164,7 +164,7 @@ pub fn exchange(trace: &Trace, hosts: usize) -> Result<Exchanged> {
     found.owned = owners.iter().map(|run| run.records).sum();
     let places: Vec<RunRef> = placed.iter().map(|(_, placed)| placed.run).collect();
     let kinds = [&requests[..], &owners, &runs, &places];
-    additions.commit(&placed)?;
+    additions.commit(&placed, &workspace)?;
     additions.finish(&kinds.concat())?;
     found.moved = moved(&storage, kinds);
     for round in rounds {

@@ -7,8 +7,8 @@
 //!
 //! A [`Sorter`] sorts records in bounded memory. A [`RunWriter`] stores sorted records as a run
 //! under a [`RunRef`](silt_format::RunRef), a [`RunReader`] reads it back as a [`Stream`], and
-//! [`merge`] makes one stream of several. [`join`] answers a stream of requests from a stream of
-//! known records; [`RunLookup`] answers single requests.
+//! [`merge`] makes one stream of several, and [`gather`] of any number of them. [`join`] answers a
+//! stream of requests from a stream of known records; [`RunLookup`] answers single requests.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -59,7 +59,7 @@ pub use join::join;
 pub use lookup::RunLookup;
 pub use merge::{Records, Stream, merge};
 pub use read::RunReader;
-pub use sort::{Sorted, Sorter};
+pub use sort::{Sorted, Sorter, gather};
 pub use write::{DurableRun, RunWriter};
 
 #[cfg(test)]

@@ -72,12 +72,35 @@ impl Sorter {
         Ok(Sorted { held: self.held, file: self.file, spills: self.spills })
     }
 
+    /// Adds records that are in order. They go to the file and take no memory.
+    pub fn push_sorted(&mut self, records: &mut Stream<'_>) -> Result<()> {
+        let spill = write(&mut self.file, records)?;
+        self.spills.extend((spill.records > 0).then_some(spill));
+        Ok(())
+    }
+
     fn spill(&mut self) -> Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
         self.held.sort_unstable();
         let spill = write_sorted(&mut self.file, &self.held)?;
         self.held.clear();
         self.spills.push(spill);
         Ok(())
+    }
+}
+
+/// All records of any number of streams, of which so many are read at once at most: their records
+/// go to the file of `sorter`, so that memory does not grow with the number of streams.
+pub fn gather<'a>(streams: Vec<Stream<'a>>, at_once: usize, mut sorter: Sorter) -> Result<Sorted> {
+    let mut streams = streams.into_iter();
+    loop {
+        let group: Vec<Stream<'a>> = streams.by_ref().take(at_once.max(1)).collect();
+        if group.is_empty() {
+            return sorter.finish();
+        }
+        sorter.push_sorted(&mut merge(group))?;
     }
 }
 

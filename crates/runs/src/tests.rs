@@ -1,9 +1,11 @@
 //! Runs against plain vectors.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
+use silt_format::number::to_u64;
 use silt_format::{Config, Record, RunRef, RunUse, SeriesId};
 use silt_storage::{Key, MemoryStorage, Storage};
 
@@ -70,6 +72,62 @@ fn more_than_memory_holds_is_sorted_by_spilling_and_merging_twice() {
     expected.sort_unstable();
     assert!(drain(sorted.stream()) == expected, "the first time");
     assert!(drain(sorted.stream()) == expected, "and again");
+}
+
+/// Counts how many streams are being read.
+struct Counted<'c> {
+    left: Vec<Record>,
+    is_open: bool,
+    open: &'c Cell<usize>,
+    most: &'c Cell<usize>,
+}
+
+impl Records for Counted<'_> {
+    fn next_batch(&mut self, batch: &mut Vec<Record>) -> silt_format::Result<()> {
+        if !self.is_open {
+            self.is_open = true;
+            self.open.set(self.open.get() + 1);
+            self.most.set(self.most.get().max(self.open.get()));
+        }
+        batch.clear();
+        let now = self.left.len().min(10);
+        batch.extend(self.left.drain(..now));
+        Ok(())
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.open.set(self.open.get() - usize::from(self.is_open));
+    }
+}
+
+#[test]
+fn of_any_number_of_streams_a_few_are_read_at_once() {
+    let (repository, _) = repository();
+    let (open, most) = (Cell::new(0), Cell::new(0));
+    let records = |number: u64| sorted(&(number..number + 25).collect::<Vec<u64>>());
+    // Some have nothing, and some have what others have.
+    let all: Vec<Vec<Record>> =
+        (0..500).map(|it| if it % 7 == 0 { Vec::new() } else { records(it * 11) }).collect();
+    let stream = |left: &Vec<Record>| {
+        let left = left.clone();
+        Stream::new(Counted { left, is_open: false, open: &open, most: &most })
+    };
+    let gathered = |at_once| {
+        let sorter = Sorter::new(&repository.objects, &std::env::temp_dir(), 0);
+        gather(all.iter().map(stream).collect(), at_once, sorter).unwrap()
+    };
+    let mut expected = all.concat();
+    expected.sort_unstable();
+    // With 3, there are more pieces than are merged at once.
+    for at_once in [3, 64, 500] {
+        most.set(0);
+        let gathered = gathered(at_once);
+        assert_eq!((most.get(), open.get()), (at_once, 0));
+        assert_eq!(gathered.records(), to_u64(expected.len()));
+        assert!(drain(gathered.stream()) == expected && drain(gathered.stream()) == expected);
+    }
 }
 
 #[test]

@@ -52,8 +52,12 @@ pub struct Census<'a> {
 /// What sorts in one part of `memory_bytes`, 0 for the default, and in a folder for temporary
 /// files.
 pub fn sorter(objects: &Arc<Objects>, spool: &Path, memory_bytes: u64) -> Sorter {
-    let bytes = if memory_bytes == 0 { SORT_BYTES_DEFAULT } else { memory_bytes };
-    Sorter::new(objects, spool, to_usize(bytes / SORTINGS))
+    Sorter::new(objects, spool, to_usize(memory(memory_bytes) / SORTINGS))
+}
+
+/// So much memory, or the default for 0.
+pub fn memory(memory_bytes: u64) -> u64 {
+    if memory_bytes == 0 { SORT_BYTES_DEFAULT } else { memory_bytes }
 }
 
 impl<'a> Census<'a> {

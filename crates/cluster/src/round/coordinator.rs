@@ -7,7 +7,7 @@ use std::time::Duration;
 use silt_format::{Error, ErrorKind, Result, RunRef, SeriesId};
 use silt_repository::Repository;
 use silt_repository::event::Warning;
-use silt_sharing::exchange::{HOSTS_MAX, Placed, SharedAdditions, keys_of};
+use silt_sharing::exchange::{HOSTS_MAX, Placed, SharedAdditions, Workspace, keys_of, tasks_of};
 use silt_sharing::round::{CostModel, Picking};
 
 use super::orders::{BackedUp, Order, Outcome, Run, Runs};
@@ -15,9 +15,6 @@ use super::peers::{Peers, Trust};
 use super::planning::{Part, Parts, PlannedHost, schedule};
 use super::rates::HostRates;
 use crate::{Bus, Messages, Name};
-
-/// Requests of a task, about: so many that its overhead does not count.
-const REQUESTS_OF_A_TASK: u64 = 1 << 20;
 
 /// How a round is coordinated.
 #[derive(Clone, Debug)]
@@ -38,6 +35,8 @@ pub struct CoordinatorOptions {
     pub arrival: Duration,
     /// The largest chunk, in bytes, by which container numbers are granted.
     pub chunk_bytes: u64,
+    /// Where and in how much memory the index of what hosts have stored is merged.
+    pub workspace: Workspace,
 }
 
 /// What a part of a round has come to.
@@ -230,7 +229,8 @@ impl<'a> Coordinator<'a> {
             runs.push(run.read()?);
         }
         let hosts = u16::try_from(self.options.hosts.len()).unwrap_or(HOSTS_MAX);
-        let tasks = self.tasks(report.requested_chunks);
+        let living = u32::try_from(self.peers.living()).unwrap_or(u32::MAX);
+        let tasks = tasks_of(report.requested_chunks, living);
         let (requests, owners) = (Runs(Arc::new(requests)), Runs(Arc::new(owners)));
         let joins = (0..tasks).map(|task| {
             let (first, last) = keys_of(task, tasks).into_inner();
@@ -259,7 +259,7 @@ impl<'a> Coordinator<'a> {
         }
         if !placed.is_empty() {
             additions.keep()?;
-            add(&mut report.stored_bytes, additions.commit(&placed)?.1);
+            add(&mut report.stored_bytes, additions.commit(&placed, &self.options.workspace)?.1);
         }
         Ok(compared_ns)
     }
@@ -356,12 +356,6 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    fn tasks(&self, requests: u64) -> u32 {
-        let hosts = u32::try_from(self.peers.living()).unwrap_or(u32::MAX).max(1);
-        let tasks = u32::try_from(requests / REQUESTS_OF_A_TASK + 1).unwrap_or(u32::MAX);
-        tasks.next_multiple_of(hosts).min(1 << 16)
-    }
-
     fn now_ns(&self) -> i64 {
         self.repository.objects.context.env.now_ns()
     }
@@ -386,5 +380,28 @@ fn unknown(series: &str, error: Option<String>) -> BackedUp {
         stored_bytes: 0,
         held_ms: 0,
         error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use silt_sharing::exchange::TASKS_MAX;
+
+    use super::*;
+
+    #[test]
+    fn the_answers_of_all_tasks_fit_in_an_order() {
+        let run = RunRef {
+            id: silt_format::Id(u64::MAX),
+            use_: silt_format::RunUse::Owners,
+            partition_bits: silt_format::PARTITION_BITS_MAX,
+            records: u64::MAX >> 16,
+            hash: silt_format::ContentHash([255; 16]),
+        };
+        let answers = vec![Run::from(run); TASKS_MAX as usize];
+        let order =
+            Order::Store { answers, host: HOSTS_MAX, hosts: HOSTS_MAX, numbers: 0..u32::MAX };
+        let bytes = serde_json::to_vec(&order).unwrap().len();
+        assert!(bytes < crate::MESSAGE_BYTES_MAX / 4 * 3, "{bytes}");
     }
 }

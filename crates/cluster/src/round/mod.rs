@@ -24,6 +24,7 @@ pub use host::{HostSeries, RoundHost, RoundHostOptions};
 pub use orders::{BackedUp, PlannedSeries};
 pub use planning::Parts;
 pub use rates::HostRates;
+pub use silt_sharing::exchange::Workspace;
 
 use silt_format::Result;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use silt_cluster::round::{
     Coordinator, CoordinatorOptions, HostSeries, PartReport, Parts, PlannedSeries, RoundHost,
-    RoundHostOptions,
+    RoundHostOptions, Workspace,
 };
 use silt_cluster::{
     Answering, Bus, Delivery, Job, JobState, Lease, Listener, LocalBus, Member, Messages, Name,
@@ -181,6 +181,7 @@ fn preview(limit: Option<u64>) -> (Vec<PartReport>, Asked) {
             patience: Duration::from_mins(5),
             arrival: Duration::from_mins(5),
             chunk_bytes: 4096,
+            workspace: Workspace { folder: std::env::temp_dir(), memory_bytes: 0 },
         };
         Coordinator::new(&repository, &gate, &messages, &options).unwrap().preview().unwrap()
     });

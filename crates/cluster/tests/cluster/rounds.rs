@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use silt_cluster::round::{
     Coordinator, CoordinatorOptions, HostSeries, PartReport, Parts, PlannedSeries, RoundHost,
-    RoundHostOptions,
+    RoundHostOptions, Workspace,
 };
 use silt_cluster::{Bus, HostileBus, LocalBus, Messages, Name};
 use silt_format::{Error, ErrorKind, Result};
@@ -266,6 +266,7 @@ fn round(fleet: &Fleet, course: &Course<'_>) -> (Vec<PartReport>, Result<Vec<Nam
             patience: course.patience,
             arrival: course.patience,
             chunk_bytes: CHUNK as u64,
+            workspace: Workspace { folder: std::env::temp_dir(), memory_bytes: 0 },
         };
         let messages = Messages::new(&repository.objects);
         let mut parts = Vec::new();
@@ -386,6 +387,7 @@ fn a_round_without_hosts_says_so() {
         patience: BRIEF,
         arrival: BRIEF,
         chunk_bytes: CHUNK as u64,
+        workspace: Workspace { folder: std::env::temp_dir(), memory_bytes: 0 },
     };
     let coordinator = Coordinator::new(&repository, &*bus, &messages, &options).unwrap();
     let error = coordinator.run(&mut |_| Ok(())).unwrap_err();

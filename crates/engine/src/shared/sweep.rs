@@ -234,7 +234,7 @@ impl Sweep<'_, '_> {
         let repository = self.edit.repository;
         let (objects, store) = (&repository.objects, self.edit.head.series);
         if self.edit.head.condemned.is_empty() {
-            let unreferenced = self.unreferenced(report)?;
+            let unreferenced = self.unreferenced(None, report)?;
             report.condemned_slots = unreferenced.slots();
             if !unreferenced.is_empty() && !options.dry_run {
                 let list = dead::write(objects, store, &unreferenced)?;
@@ -250,7 +250,9 @@ impl Sweep<'_, '_> {
             report.condemned_slots = condemned.slots();
             report.waiting_for = fence(repository, number, &self.edit.head)?;
             if report.waiting_for.is_empty() {
-                let unreferenced = self.unreferenced(report)?;
+                // Those of other containers were looked at before, if that was this sweep.
+                let condemned_only = (report.slots > 0).then_some(&condemned);
+                let unreferenced = self.unreferenced(condemned_only, report)?;
                 self.edit.bury(&condemned.intersection(&unreferenced), report)?;
             }
         }
@@ -263,8 +265,13 @@ impl Sweep<'_, '_> {
         self.edit.execute(&steps, &mut report.reclaimed)
     }
 
-    /// The slots that are not known to be dead and that no series refers to.
-    fn unreferenced(&mut self, report: &mut SharedSweepReport) -> Result<DeadSlots> {
+    /// The slots that are not known to be dead and that no series refers to: of all containers, or
+    /// of those that have one of `only`.
+    fn unreferenced(
+        &mut self,
+        only: Option<&DeadSlots>,
+        report: &mut SharedSweepReport,
+    ) -> Result<DeadSlots> {
         let task = CountTask {
             store: self.number,
             containers: self.edit.head.next_container,
@@ -275,7 +282,7 @@ impl Sweep<'_, '_> {
         let runs: Vec<RunRef> = counted.iter().map(|counted| counted.run).collect();
         let removed = self.remove(&runs);
         let references = references.and_then(|references| removed.map(|()| references))?;
-        self.without(&references, report)
+        self.without(&references, only, report)
     }
 
     /// What all series refer to in the store: as others have counted it, and counted here where
@@ -333,30 +340,41 @@ impl Sweep<'_, '_> {
         Ok(rest)
     }
 
-    /// The slots that are not known to be dead and not among the references.
+    /// The slots that are not known to be dead and not among the references; of `only` as above.
     fn without(
         &mut self,
         references: &SortedReferences,
+        only: Option<&DeadSlots>,
         report: &mut SharedSweepReport,
     ) -> Result<DeadSlots> {
-        let (objects, store) = (&self.edit.repository.objects, self.edit.head.series);
-        require_listed(objects, &self.edit.head)?;
-        let known = dead::read(objects, store, &self.edit.head.dead)?;
+        let (repository, store) = (self.edit.repository, self.edit.head.series);
+        require_listed(&repository.objects, &self.edit.head)?;
+        let known = dead::read(&repository.objects, store, &self.edit.head.dead)?;
         let known: HashMap<_, _> = known.by_container().collect();
         let mut slots = references.slots();
         let mut unreferenced = Vec::new();
-        report.slots = 0;
-        let containers: Vec<(u32, ObjectTag)> = self.edit.head.containers.iter().collect();
-        for (number, tag) in containers {
+        let is_wanted = |number: u32| only.is_none_or(|only| !only.of_container(number).is_empty());
+        let all = self.edit.head.containers.iter();
+        let wanted: Vec<(u32, ObjectTag)> = all.filter(|(number, _)| is_wanted(*number)).collect();
+        let mut found = 0;
+        let read = |repository: &Repository, (number, tag)| -> Result<(u32, Vec<u16>)> {
+            let container = open_container(&repository.objects, store, number, tag)?;
+            Ok((number, container.directory.slot_numbers().collect()))
+        };
+        repository.each_beside(wanted, read, |container| {
+            let (number, numbers) = container?;
             self.edit.keep()?;
+            found += to_u64(numbers.len());
             let gone = known.get(&number).copied().unwrap_or_default();
-            let container = open_container(objects, store, number, tag)?;
-            for slot in container.directory.slot_numbers() {
-                report.slots += 1;
+            for slot in numbers {
                 if !slots.has((number, slot))? && !dead::holds(gone, slot) {
                     unreferenced.push(DeadRange { container: number, first: slot, last: slot });
                 }
             }
+            Ok::<_, Error>(())
+        })?;
+        if only.is_none() {
+            report.slots = found;
         }
         Ok(DeadSlots::of(unreferenced))
     }

@@ -106,7 +106,7 @@ pub fn exchange(
     }
     between(&mut placed);
     runs.extend(placed.iter().map(|(_, placed)| placed.run));
-    additions.commit(&placed)?;
+    additions.commit(&placed, &workspace())?;
     additions.finish(&runs)?;
     rounds.into_iter().map(HostRound::back_up).collect()
 }
@@ -192,6 +192,84 @@ fn whoever_does_a_task_comes_to_the_same_answers() {
 }
 
 #[test]
+fn more_hosts_than_memory_holds_come_to_the_same_answers() {
+    let (_, _, repositories) = several(1);
+    let repository = &repositories[0];
+    let image = |chunks: Vec<u64>| -> Vec<u8> {
+        chunks.iter().flat_map(|chunk| (chunk + 1).to_le_bytes().repeat(512)).collect()
+    };
+    // All have a part in common, every second one another; each has one that a neighbour has, too,
+    // and one that nobody else has.
+    let chunks = |number: u64| {
+        let own = 10_000 + 100 * number;
+        let (second, neighbour) = (1000 + number % 2 * 100, 2000 + number / 2 * 100);
+        let parts = [0..300, second..second + 30, neighbour..neighbour + 40, own..own + 20];
+        parts.into_iter().flatten().collect::<Vec<u64>>()
+    };
+    let images: Vec<Vec<u8>> = (0..22).map(|number| image(chunks(number))).collect();
+    let wanted = (11..22)
+        .flat_map(chunks)
+        .collect::<HashSet<u64>>()
+        .into_iter()
+        .filter(|chunk| (0..22).filter(|number| chunks(*number).contains(chunk)).count() > 1);
+    let wanted = wanted.count() as u64;
+    let names: Vec<String> = (0..22).map(|number| format!("series{number}")).collect();
+    // Half of them have been backed up: what they have is found in runs of owners.
+    for (name, image) in names.iter().zip(&images).take(11) {
+        kit::backup(repository, name, image).unwrap();
+    }
+    let members = |number: usize| vec![image_member(&names[number], &images[number])];
+    let options = RoundOptions { memory_bytes: 1, ..rescan() };
+    let scans = (11..22).map(|it| HostRound::scan(repository, members(it), &options));
+    let mut rounds = scans.collect::<Result<Vec<_>>>().unwrap();
+    let requests = (0..).zip(&rounds).map(|(it, round)| round.write_requests(it).unwrap().run);
+    let requests: Vec<RunRef> = requests.collect();
+    let ids = repository.series_ids().unwrap();
+    let owners = ids
+        .chunks(2)
+        .map(|ids| write_owners(repository, ids, &workspace(), &mut || Ok(())).unwrap().run);
+    let owners: Vec<RunRef> = owners.collect();
+    let answers = |memory_bytes: u64| {
+        let workspace = Workspace { memory_bytes, ..workspace() };
+        let join = |task| {
+            let keys = keys_of(task, TASKS);
+            join_claims(repository, &keys, &requests, &owners, 11, &workspace).unwrap()
+        };
+        (0..TASKS).map(join).collect::<Vec<_>>()
+    };
+    let (few, many) = (answers(1), answers(1 << 30));
+    assert!(few.iter().map(|it| &it.chunks).eq(many.iter().map(|it| &it.chunks)));
+    assert!(few.iter().map(|it| it.run.run.hash).eq(many.iter().map(|it| it.run.run.hash)));
+    let of_all: u64 = few.iter().flat_map(|it| &it.chunks).sum();
+    assert!(of_all == wanted && wanted > 500, "{of_all} {wanted}");
+
+    let mut additions = SharedAdditions::begin(repository).unwrap();
+    let runs: Vec<RunRef> = few.iter().map(|answers| answers.run.run).collect();
+    let mut placed = Vec::new();
+    for (number, round) in (0..).zip(&mut rounds) {
+        let numbers = additions.grant(of_all, 4096).unwrap();
+        placed.push((numbers.clone(), round.store(&runs, (number, 11), numbers).unwrap()));
+    }
+    assert_eq!(placed.iter().map(|(_, placed)| placed.chunks).sum::<u64>(), of_all);
+    let workspace = Workspace { memory_bytes: 1, ..workspace() };
+    // Whatever the number of runs, they are looked at as closely.
+    let mut wrong = placed.clone();
+    wrong[9].1.containers.clear();
+    let error = additions.commit(&wrong, &workspace).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    additions.commit(&placed, &workspace).unwrap();
+    additions.finish(&[requests, owners, runs].concat()).unwrap();
+    for round in rounds {
+        round.back_up().unwrap().backups.into_iter().for_each(|it| drop(it.unwrap()));
+    }
+    for (name, image) in names.iter().zip(&images) {
+        let found = kit::latest(repository, name).unwrap();
+        assert!(kit::restore(repository, &found).unwrap() == *image, "{name}");
+    }
+    assert!(shared::check(repository).damage.is_empty());
+}
+
+#[test]
 fn what_other_series_have_is_shared_with_a_host_that_is_alone() {
     let (_, _, repositories) = several(2);
     let images = fleet();
@@ -266,7 +344,7 @@ fn numbers_that_do_not_suffice_share_less() {
     let one = numbers.start..numbers.start + 1;
     let placed = rounds[0].store(&runs, (0, 2), one).unwrap();
     assert!(placed.chunks < answers.iter().map(|it| it.chunks[0]).sum(), "{placed:?}");
-    additions.commit(&[(numbers, placed)]).unwrap();
+    additions.commit(&[(numbers, placed)], &workspace()).unwrap();
     additions.finish(&runs).unwrap();
     rounds.into_iter().for_each(|round| drop(round.back_up().unwrap()));
     assert_latest(&repositories[0], &images[..2]);

@@ -1,11 +1,14 @@
 //! What series have in common: shared, linked to, deleted; whatever happens, the living stay whole.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use silt_format::{ErrorKind, Level, Result, names};
-use silt_storage::{ByteRange, Key, MemoryStorage, PutMode, Storage, list_all};
+use silt_repository::chunks::open_container;
+use silt_storage::{
+    ByteRange, Key, MemoryStorage, Operation, PutMode, RecordingStorage, Storage, list_all,
+};
 use siltstone::{
     CheckOptions, CheckReport, DataCheck, DeleteMethod, PopularOptions, PopularReport, Repository,
     SharePolicy, SharedSweepOptions, SharedSweepReport,
@@ -221,6 +224,71 @@ fn sweep_garbage(fleet: &Fleet) {
     kit::backup(&fleet.repository, "d", &image).unwrap();
     let found = kit::latest(&fleet.repository, "d").unwrap();
     assert!(kit::restore(&fleet.repository, &found).unwrap() == image);
+}
+
+/// The references are read twice, the directories of containers only again where something is
+/// condemned.
+#[test]
+fn a_sweep_reads_a_directory_again_only_if_something_in_it_is_condemned() {
+    let (world, storage) = (World::new(1), MemoryStorage::new().at_once(8));
+    let storage = Arc::new(RecordingStorage::new(storage));
+    let repository = kit::init(storage.clone(), &world).unwrap();
+    // What does not compress fills several containers, and what comes last is given up.
+    let noise = |blocks: u64| -> Vec<u8> {
+        let words = |block: u64| {
+            let mut word = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (0..512).flat_map(move |_| {
+                word ^= word << 13;
+                word ^= word >> 7;
+                word ^= word << 17;
+                word.to_le_bytes()
+            })
+        };
+        (0..blocks).flat_map(words).collect()
+    };
+    let (whole, image) = (noise(400), noise(300));
+    for name in ["a", "b"] {
+        kit::backup(&repository, name, &whole).unwrap();
+    }
+    build(&repository, SharePolicy::Duplicates).unwrap();
+    for name in ["a", "b"] {
+        repository.repoint(name, &spool()).unwrap();
+        world.pass_seconds(3600);
+        let before = kit::latest(&repository, name).unwrap();
+        kit::backup(&repository, name, &image).unwrap();
+        repository.delete(name, &[before.snapshot.id], DeleteMethod::Exact).unwrap();
+        repository.reclaim(name, &kit::THOROUGH).unwrap();
+    }
+    let store = repository.objects.keys.shared_store_id(0);
+    let prefix = names::containers(store);
+    let reads = || {
+        let mut reads: BTreeMap<String, u32> = BTreeMap::new();
+        for record in storage.take() {
+            if let Operation::Get { key, .. } = record.operation
+                && key.as_str().starts_with(&prefix)
+            {
+                *reads.entry(key.as_str().to_owned()).or_default() += 1;
+            }
+        }
+        reads
+    };
+    let before = repository.head(store).unwrap().unwrap().containers;
+    let (number, tag) = before.iter().next().unwrap();
+    reads();
+    open_container(&repository.objects, store, number, tag).unwrap();
+    let once = *reads().values().next().unwrap();
+    let report = sweep(&repository).unwrap();
+    assert!(report.dead_slots > 50 && report.slots > report.dead_slots, "{report:?}");
+    let swept = reads();
+    assert_eq!(swept.len(), before.iter().count());
+    let after = repository.head(store).unwrap().unwrap().containers;
+    let kept = before.iter().filter(|(number, tag)| after.tag(*number) == Some(*tag));
+    let kept: Vec<String> =
+        kept.map(|(number, tag)| names::container(store, number, tag)).collect();
+    assert!(!kept.is_empty() && kept.len() < swept.len(), "{swept:?}");
+    assert!(kept.iter().all(|name| swept[name] == once), "{swept:?}, {kept:?}, {once} each");
+    let found = kit::latest(&repository, "a").unwrap();
+    assert!(kit::restore(&repository, &found).unwrap() == image);
 }
 
 #[test]

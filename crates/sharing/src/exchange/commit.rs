@@ -6,9 +6,10 @@ use silt_format::{Error, ObjectTag, Record, Result, RunRef, names};
 use silt_repository::Repository;
 use silt_repository::edit::Edit;
 use silt_repository::series::DEFAULT_DOMAIN;
+use silt_runs::Stream;
 use silt_runs::shared_record::SharedRecord;
-use silt_runs::{RunReader, Stream};
 
+use super::{Workspace, streams};
 use crate::copy::{commit_additions, next_number};
 
 /// Numbers that are granted for as many bytes of chunks as fill a container: what does not compress
@@ -78,7 +79,11 @@ impl<'r> SharedAdditions<'r> {
     /// head's generation, and the bytes of the index.
     ///
     /// Fails with `Corrupt` if one of them names a container or a chunk outside of its numbers.
-    pub fn commit(&mut self, placed: &[(Range<u32>, Placed)]) -> Result<(u64, u64)> {
+    pub fn commit(
+        &mut self,
+        placed: &[(Range<u32>, Placed)],
+        workspace: &Workspace,
+    ) -> Result<(u64, u64)> {
         let mut containers: Vec<(u32, ObjectTag)> = Vec::new();
         for (granted, placed) in placed {
             let is_granted = self.granted.contains(granted)
@@ -92,18 +97,22 @@ impl<'r> SharedAdditions<'r> {
         if containers.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Err(Error::corrupt("two containers have one number"));
         }
-        let stream = |(granted, placed): &(Range<u32>, Placed)| {
-            let (objects, store) = (&self.repository.objects, self.edit.head.series);
-            let reader = RunReader::new(objects, store, placed.run);
+        let runs: Vec<RunRef> = placed.iter().map(|(_, placed)| placed.run).collect();
+        let all = streams(self.repository, &runs, &(0..=u32::MAX), workspace);
+        // Runs without records have no stream.
+        let hosts = placed.iter().filter(|(_, placed)| placed.run.records > 0);
+        let own = |((granted, placed), stream): (&(Range<u32>, Placed), Stream<'static>)| {
             let held = placed.containers.iter().map(|(number, _)| *number).collect();
-            let (stream, numbers) = (Stream::new(reader), granted.clone());
-            Stream::new(Own { stream, numbers, held, last: None })
+            Stream::new(Own { stream, numbers: granted.clone(), held, last: None })
         };
-        let streams = placed.iter().map(stream).collect();
+        let all = hosts.zip(all).map(own).collect();
+        let mut many = None;
+        let all = workspace.merged(&self.repository.objects, all, &mut many)?;
         let records = placed.iter().map(|(_, placed)| placed.run.records);
         let records = records.fold(0, u64::saturating_add);
         let numbers = (containers, self.free);
-        let bytes = commit_additions(self.repository, &mut self.edit, numbers, (streams, records))?;
+        let bytes =
+            commit_additions(self.repository, &mut self.edit, numbers, (vec![all], records))?;
         Ok((self.edit.head.generation, bytes))
     }
 

@@ -4,14 +4,13 @@ use std::ops::Range;
 
 use silt_format::{Record, Result, RunRef, RunUse};
 use silt_repository::Repository;
-use silt_runs::{DurableRun, RunWriter, Sorted, Stream, join, merge};
+use silt_runs::{DurableRun, RunWriter, Sorted, Stream, join};
 
 use super::claim::{Claim, write_claims};
 use super::commit::Placed;
 use super::join::answered;
-use super::{lane_of, shared_store, streams};
+use super::{Workspace, lane_of, shared_store, streams};
 use crate::copy::fill_containers;
-use crate::owners::sorter;
 use crate::round::{Round, RoundMember, RoundOptions, RoundReport, region_of};
 
 /// A host's part of a round: its series, scanned.
@@ -61,10 +60,13 @@ impl<'a, 'm> HostRound<'a, 'm> {
         let objects = &repository.objects;
         let lane = lane_of(host, hosts);
         let options = self.round.options;
-        let sorter = || sorter(objects, &options.folder, options.memory_bytes);
-        let mut chosen = sorter();
-        let answers = streams(repository, answers, &lane).into_iter();
-        let mut wanted = merge(answers.map(|answers| Stream::new(Answered(answers))).collect());
+        let RoundOptions { folder, memory_bytes, .. } = options;
+        let workspace = Workspace { folder: folder.clone(), memory_bytes: *memory_bytes };
+        let mut chosen = workspace.sorter(objects);
+        let answers = streams(repository, answers, &lane, &workspace).into_iter();
+        let answers = answers.map(|answers| Stream::new(Answered(answers))).collect();
+        let mut many = None;
+        let mut wanted = workspace.merged(objects, answers, &mut many)?;
         join(&mut wanted, &mut self.requests.stream(), &mut |fingerprint, _, asked| {
             let mut asked = asked.iter().filter(|request| self.round.takes_part(request));
             asked.next().map_or(Ok(()), |request| {
@@ -75,7 +77,7 @@ impl<'a, 'm> HostRound<'a, 'm> {
         let store = shared_store(repository);
         let keep = &mut || objects.context.check_interrupted();
         let ((chunks, bytes), filled) =
-            fill_containers(repository, store, numbers, sorter(), |additions| {
+            fill_containers(repository, store, numbers, workspace.sorter(objects), |additions| {
                 self.round.add_chosen(&chosen, additions, keep)
             })?;
         let records = filled.placed.records();

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use serde_json::json;
 use silt_agent::Group;
-use silt_cluster::round::{BackedUp, Coordinator, CoordinatorOptions, PartReport, Parts};
+use silt_cluster::round::{
+    BackedUp, Coordinator, CoordinatorOptions, PartReport, Parts, Workspace,
+};
 use silt_cluster::{AgentStatus, Name};
 use silt_format::{Error, ErrorKind};
 use siltstone::{CostModel, Picking};
 
 use super::connect;
 use crate::cli::ClusterRound;
-use crate::commands::{Failure, Session};
+use crate::commands::{Failure, Session, temporary_folder};
 use crate::{output, snapshot_name};
 
 /// How long an agent may take to start its part: a process, and the key of the repository.
@@ -41,6 +43,10 @@ pub fn run(session: &Session<'_>, args: &ClusterRound) -> Result<u8, Failure> {
         patience: Duration::from_secs(args.patience),
         arrival: ARRIVAL.max(Duration::from_secs(args.patience)),
         chunk_bytes: CHUNK_BYTES,
+        workspace: Workspace {
+            folder: temporary_folder(),
+            memory_bytes: session.global.memory << 19,
+        },
     };
     let (bus, messages) = (&**group.bus(), group.messages());
     let coordinator = Coordinator::new(&repository, bus, messages, &options)?;
