@@ -5,6 +5,7 @@
 //! at most two containers. The commit that makes deltas lists their bases in the head: from then
 //! on they stay, even when no snapshot refers to them.
 
+mod forecast;
 mod received;
 mod search;
 
@@ -61,6 +62,17 @@ pub struct OptimizeOptions {
 impl Default for OptimizeOptions {
     fn default() -> Self {
         Self { saved_share_min: 0.25, container_share_min: 0.05, memory_bytes: 0, dry_run: false }
+    }
+}
+
+impl OptimizeOptions {
+    /// The same with the memory that is really used.
+    fn bounded(self) -> Self {
+        let memory_bytes = match self.memory_bytes {
+            0 => MEMORY_BYTES_DEFAULT,
+            bytes => bytes.max(MEMORY_BYTES_MIN),
+        };
+        Self { memory_bytes, ..self }
     }
 }
 
@@ -121,12 +133,8 @@ impl Repository {
         received: Option<&ReceivedBases>,
     ) -> Result<OptimizeReport> {
         let mut edit = Edit::begin(self, series, name)?;
-        let memory_bytes = match options.memory_bytes {
-            0 => MEMORY_BYTES_DEFAULT,
-            bytes => bytes.max(MEMORY_BYTES_MIN),
-        };
-        let _place = self.objects.room.place(memory_bytes);
-        let options = OptimizeOptions { memory_bytes, ..*options };
+        let options = options.bounded();
+        let _place = self.objects.room.place(options.memory_bytes);
         let report = edit.optimize(&options, received)?;
         edit.finish()?;
         Ok(report)
@@ -151,7 +159,9 @@ impl Edit<'_> {
     ) -> Result<OptimizeReport> {
         let repository = self.repository;
         let objects = &repository.objects;
-        let dead = dead::read(objects, self.head.series, &self.head.dead)?;
+        // Backups no longer refer to condemned slots of a common store: they are about to die.
+        let gone = [&self.head.dead[..], &self.head.condemned[..]].concat();
+        let dead = dead::read(objects, self.head.series, &gone)?;
         let mut bases = self.bases()?;
         let mut search = Search::new(repository, &self.head, options)?;
         let (containers, unneeded) = if let Some(received) = received {

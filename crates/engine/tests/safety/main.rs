@@ -38,6 +38,7 @@ mod retention;
 mod round_trip;
 mod rounds;
 mod shared;
+mod shared_deltas;
 mod sources;
 mod status;
 mod tags;

@@ -37,12 +37,52 @@ pub fn run(session: &Session<'_>, args: &Optimize) -> Result<u8, Failure> {
         print(session, head.shown(), &report, args.dry_run);
         Ok::<_, Failure>(())
     })?;
+    if args.dry_run && args.series.is_empty() {
+        forecast(session, &repository, &options, &mut each)?;
+    }
     if session.global.json {
         let dry_run = args.dry_run;
         let value = json!({"series": done, "saved_bytes": saved_bytes, "dry_run": dry_run});
         output::message("summary", value);
     }
     Ok(each.status())
+}
+
+/// Prints how much deltas would save in the stores of several series, which hold none.
+fn forecast(
+    session: &Session<'_>,
+    repository: &Repository,
+    options: &OptimizeOptions,
+    each: &mut Each<'_>,
+) -> Result<(), Failure> {
+    for store in repository.stores() {
+        let forecast = repository.forecast_optimize_store(store.number, options);
+        let name = format!("({})", store.shown);
+        let Some(report) = each.tried(&name, forecast.map_err(Failure::from))? else { continue };
+        session.reporter.finish();
+        if report.chunks == 0 {
+            continue;
+        }
+        if session.global.json {
+            let value = json!({
+                "store": store.shown, "chunks": report.chunks, "deltas": report.deltas,
+                "delta_chunk_bytes": report.delta_chunk_bytes, "saved_bytes": report.saved_bytes(),
+            });
+            output::message("store_forecast", value);
+            continue;
+        }
+        output::outcome(
+            true,
+            &format!(
+                "{}: deltas would save {} ({} of {}), but are not made there",
+                store.shown,
+                output::bytes(report.saved_bytes()),
+                report.deltas,
+                output::count(report.chunks, "chunk"),
+            ),
+        );
+    }
+    Ok(())
 }
 
 /// Prints the result for a series.

@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("json.golden.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/JSON.md");
 
 /// Commands in their order; each is run with `--json`.
-const COMMANDS: [&str; 72] = [
+const COMMANDS: [&str; 73] = [
     "backup web1 root=disk.raw --tag nightly",
     "backup home home",
     "CHANGE",
@@ -70,6 +70,7 @@ const COMMANDS: [&str; 72] = [
     "reclaim --min-dead 0 --keep-deleted 0",
     "sweep",
     "optimize",
+    "optimize --dry-run",
     "popular plan",
     "popular build --duplicates",
     "config show",
