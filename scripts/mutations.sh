@@ -2,6 +2,7 @@
 # Removes each guard of the commit protocol alone, and lets the simulator look for what then goes wrong. Fails if
 # it does not find one of them. The tree itself is not touched.
 # usage: scripts/mutations.sh [HISTORIES [NAME ...]]
+# SILT_MUTATIONS_MODE=--agents plays the histories of agents for all of them, of which they find some.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 histories=${1:-10000}
@@ -30,7 +31,7 @@ mutate() {
     echo "$name: it does not compile" >&2
     exit 2
   fi
-  if found=$("$CARGO_TARGET_DIR/sim/silt-sim" run $mode --histories "$histories" --no-shrink); then
+  if found=$("$CARGO_TARGET_DIR/sim/silt-sim" run ${SILT_MUTATIONS_MODE-$mode} --histories "$histories" --no-shrink); then
     echo "$name: NOT FOUND in $histories histories"
     missed+=("$name")
   else

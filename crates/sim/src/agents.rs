@@ -24,12 +24,18 @@ use crate::process::Process;
 use crate::world::{MINUTE_NS, World, minutes_ns};
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// How often an agent is stepped, in one history of four and in the others; a lease lasts for 30 s.
+/// How often an agent is stepped, in some histories and in the others; a lease lasts for 30 s.
 const OFTEN_NS: i64 = 10 * SECOND_NS;
+const OFTEN_ONCE_IN: u64 = 8;
 const SELDOM_NS: i64 = 25 * SECOND_NS;
 /// How often in the others while it has nothing to do: often enough to count as there. Its lease
 /// ends meanwhile, and so others become the director.
 const IDLE_NS: i64 = 75 * SECOND_NS;
+/// In most histories, agents sleep while none of them has anything to do: then they would only
+/// say that they are there.
+const AWAKE_ONCE_IN: u64 = 256;
+/// In most histories, messages are not signed.
+const SIGNED_ONCE_IN: u64 = 31;
 /// How long before something is due, and after something has happened, an agent is not idle.
 const BUSY_NS: i64 = 3 * MINUTE_NS;
 /// How long a worker takes at most to begin a run.
@@ -57,7 +63,7 @@ struct Group<'s> {
 impl Group<'_> {
     /// How often an agent is stepped that is busy, or idle.
     fn pause_ns(&self, is_busy: bool) -> i64 {
-        if self.stage.plan.seed.is_multiple_of(4) {
+        if self.stage.plan.seed.is_multiple_of(OFTEN_ONCE_IN) {
             return OFTEN_NS;
         }
         if is_busy { SELDOM_NS } else { IDLE_NS }
@@ -195,6 +201,7 @@ fn catch<T>(stage: &Stage, number: usize, work: impl FnOnce() -> Result<T>) -> O
 
 /// Steps all agents until each has ended, always the one whose time comes first.
 fn run_all(stage: &Stage, host: usize, mut agents: Vec<OneAgent<'_>>) {
+    let may_sleep = !stage.plan.seed.is_multiple_of(AWAKE_ONCE_IN);
     while let Some(at) = (0..agents.len()).min_by_key(|at| (agents[*at].next_ns, *at)) {
         let (now_ns, next_ns) = (stage.world.state().now_ns, agents[at].next_ns);
         if next_ns > now_ns {
@@ -204,6 +211,11 @@ fn run_all(stage: &Stage, host: usize, mut agents: Vec<OneAgent<'_>>) {
         let goes_on = catch(stage, agent.number, || agent.step());
         if goes_on != Some(true) {
             agents.remove(at).desk.end();
+        }
+        if may_sleep && agents.iter().all(|agent| !agent.is_busy) {
+            let wake_ns = agents.iter().map(|agent| agent.wake_ns).min().unwrap_or(0);
+            let next = agents.iter_mut().map(|agent| &mut agent.next_ns);
+            next.for_each(|next_ns| *next_ns = wake_ns.max(*next_ns));
         }
     }
 }
@@ -224,10 +236,14 @@ struct OneAgent<'s> {
     /// The trouble that comes next, and since when it is waited for.
     trouble: usize,
     begun_ns: i64,
-    /// From when it knows what was due, by its clock.
-    knows_from_ns: i64,
+    /// From when it knows what was due, by its clock: since it has begun, or begun again without
+    /// notes. It may be stopped again before that.
+    knows_from_ns: Option<i64>,
     /// Until when it is not idle.
     busy_until_ns: i64,
+    is_busy: bool,
+    /// When it will have something to do, if it has nothing now.
+    wake_ns: i64,
     /// When it is stepped next.
     next_ns: i64,
 }
@@ -263,8 +279,10 @@ impl<'s> OneAgent<'s> {
             bus: None,
             trouble: 0,
             begun_ns: 0,
-            knows_from_ns: 0,
+            knows_from_ns: None,
             busy_until_ns: 0,
+            is_busy: true,
+            wake_ns: 0,
             next_ns: 0,
         }
     }
@@ -274,10 +292,7 @@ impl<'s> OneAgent<'s> {
         let stage = self.group.stage;
         let process = Arc::clone(&self.process);
         if self.messages.is_none() {
-            let repository = history::open(stage, &process, 0, Role::Administrator)?;
-            self.messages = Some(Messages::new(&repository.objects));
-            self.begun_ns = stage.world.state().now_ns;
-            self.knows_from_ns = process.now_ns();
+            self.open(&process)?;
         }
         let now_ns = stage.world.state().now_ns;
         if now_ns >= self.group.until_ns {
@@ -287,14 +302,15 @@ impl<'s> OneAgent<'s> {
         }
         let is_hostile = now_ns < self.group.hostile_until_ns;
         let plan = self.plan;
-        let trouble = plan.troubles.get(self.trouble).filter(|trouble| {
-            is_hostile && now_ns - self.begun_ns >= minutes_ns(trouble.after_minutes)
-        });
+        let trouble = plan.troubles.get(self.trouble).filter(|_| is_hostile);
+        let trouble_ns = trouble.map(|next| self.begun_ns + minutes_ns(next.after_minutes));
+        let trouble = trouble.filter(|_| trouble_ns.is_some_and(|at_ns| at_ns <= now_ns));
         if let Some(trouble) = trouble {
-            self.suffer(trouble, &process);
+            self.suffer(trouble);
             (self.trouble, self.begun_ns, self.agent) = (self.trouble + 1, now_ns, None);
             self.busy_until_ns = now_ns + minutes_ns(trouble.down_minutes) + BUSY_NS;
             self.next_ns = now_ns + minutes_ns(trouble.down_minutes);
+            (self.is_busy, self.wake_ns) = (false, self.next_ns);
             if trouble.down_minutes > 0 {
                 return Ok(true);
             }
@@ -306,7 +322,7 @@ impl<'s> OneAgent<'s> {
         let step = agent.step();
         step.events.iter().for_each(|event| self.note(event));
         let due_ns = step.next_ns.map_or(i64::MAX, |next| next - process.skew_ns);
-        if !step.events.is_empty() || step.running > 0 || due_ns - now_ns < BUSY_NS {
+        if !step.events.is_empty() || step.running > 0 || due_ns - now_ns <= BUSY_NS {
             self.busy_until_ns = now_ns + BUSY_NS;
         }
         let bus = self.bus(is_hostile);
@@ -317,9 +333,27 @@ impl<'s> OneAgent<'s> {
         // What is due waits for a job, and is no event.
         let waits = agent.status().tasks.iter().any(|task| task.due_ns.is_some());
         self.agent = Some(agent);
-        let is_busy = waits || now_ns < self.busy_until_ns;
-        self.next_ns = stage.world.state().now_ns + self.group.pause_ns(is_busy);
+        self.is_busy = waits || now_ns < self.busy_until_ns;
+        let end_ns = self.group.until_ns.min(due_ns.saturating_sub(BUSY_NS));
+        self.wake_ns = trouble_ns.map_or(end_ns, |at_ns| end_ns.min(at_ns));
+        self.next_ns = stage.world.state().now_ns + self.group.pause_ns(self.is_busy);
         Ok(true)
+    }
+
+    /// Opens the repository, if it is reached: until then, the agent does without the bus.
+    fn open(&mut self, process: &Arc<Process>) -> Result<()> {
+        let stage = self.group.stage;
+        if self.begun_ns == 0 {
+            self.begun_ns = stage.world.state().now_ns;
+        }
+        let repository = match history::open(stage, process, 0, Role::Administrator) {
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
+            opened => opened?,
+        };
+        let is_signed = stage.plan.seed.is_multiple_of(SIGNED_ONCE_IN);
+        let make = if is_signed { |it: &_| Ok(Messages::new(it)) } else { Messages::simulated };
+        self.messages = Some(make(&repository.objects)?);
+        Ok(())
     }
 
     fn note(&self, event: &Event) {
@@ -327,7 +361,8 @@ impl<'s> OneAgent<'s> {
         self.group.stage.note(format_args!("agent {number}: {event:?}"));
     }
 
-    fn begin(&self, process: &Arc<Process>) -> Result<Agent> {
+    fn begin(&mut self, process: &Arc<Process>) -> Result<Agent> {
+        self.knows_from_ns.get_or_insert(process.now_ns());
         let name = Name::new(format!("agent{}", self.number))?;
         let options = AgentOptions {
             tasks: self.tasks.clone(),
@@ -355,7 +390,7 @@ impl<'s> OneAgent<'s> {
         bus
     }
 
-    fn suffer(&mut self, trouble: &Trouble, process: &Arc<Process>) {
+    fn suffer(&mut self, trouble: &Trouble) {
         let stage = self.group.stage;
         stage.note(format_args!("agent {}: {trouble:?}", self.number));
         if trouble.loses_bus {
@@ -374,7 +409,7 @@ impl<'s> OneAgent<'s> {
         }
         if trouble.forgets {
             self.notes.all().clear();
-            self.knows_from_ns = process.now_ns() + minutes_ns(trouble.down_minutes);
+            self.knows_from_ns = None;
         }
     }
 
@@ -386,7 +421,8 @@ impl<'s> OneAgent<'s> {
         for task in &self.tasks {
             let key = task.work.key();
             let until_ns = now_ns - minutes_ns(LATE_MINUTES);
-            let due = task.when.as_ref().and_then(|when| last(when, self.knows_from_ns, until_ns));
+            let (when, from_ns) = (task.when.as_ref(), self.knows_from_ns.unwrap_or(now_ns));
+            let due = when.and_then(|when| last(when, from_ns, until_ns));
             let Some(due) = due else { continue };
             let is_tried = desk.last.get(&key).is_some_and(|(at_ns, end)| {
                 !matches!(end, End::Done { .. })

@@ -37,6 +37,23 @@ fn a_message_opens_with_its_number_for_its_repository_only() {
 }
 
 #[test]
+fn simulated_messages_find_damage_and_wrong_numbers() {
+    let clock = Clock::new();
+    let [messages, other] = [1, 2].map(|seed| Secret::new(&clock, seed).simulated_messages());
+    let sealed = messages.seal(7, b"the backup of db").unwrap();
+    let message = messages.open(7, &sealed).unwrap();
+    assert_eq!(message.plain, b"the backup of db");
+    assert!(message.signer.is_full());
+    assert!(messages.open(6, &sealed).is_err() && other.open(7, &sealed).is_err());
+    for at in 0..sealed.len() {
+        let mut changed = sealed.clone();
+        changed[at] ^= 1;
+        assert!(messages.open(7, &changed).is_err(), "byte {at}");
+        assert!(messages.open(7, &sealed[..at]).is_err(), "cut at {at}");
+    }
+}
+
+#[test]
 fn a_message_names_its_signer_and_strangers_have_none() {
     let clock = Clock::new();
     let secret = Secret::new(&clock, 1);

@@ -475,6 +475,11 @@ impl Secret {
         Messages::new(&self.repository.objects)
     }
 
+    /// Those of a simulated host.
+    pub fn simulated_messages(&self) -> Messages {
+        Messages::simulated(&self.repository.objects).unwrap()
+    }
+
     /// The messages of a host with a new key that writes these series only.
     pub fn messages_of_writer(&self, series: &str) -> Messages {
         self.add_key(&KeyAccess::write_only(&[series]));
