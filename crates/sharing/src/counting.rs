@@ -241,7 +241,7 @@ pub struct SortedReferences {
 impl SortedReferences {
     /// All slots, in order.
     pub fn slots(&self) -> Slots<'_> {
-        Slots { task: &self.task, records: self.records.stream() }
+        Slots { task: &self.task, records: self.records.stream(), asked: None }
     }
 }
 
@@ -249,11 +249,14 @@ impl SortedReferences {
 pub struct Slots<'a> {
     task: &'a CountTask,
     records: Stream<'a>,
+    asked: Option<Slot>,
 }
 
 impl Slots<'_> {
-    /// Whether a slot is among them. Ask in the order of the slots.
+    /// Whether a slot is among them. Panics unless slots are asked for in their order: one that has
+    /// been passed would be taken for unreferenced.
     pub fn has(&mut self, wanted: Slot) -> Result<bool> {
+        assert!(self.asked.replace(wanted).is_none_or(|last| last < wanted), "slots in order");
         while let Some(record) = self.records.peek()? {
             let slot = self.task.slot(record)?;
             if slot >= wanted {
