@@ -8,6 +8,8 @@ scripts/setup.sh test
 PATH=$PATH:${GOBIN:-${GOPATH:-$HOME/go}/bin}
 hdfs=(--manifest-path programs/silt-hdfs/Cargo.toml --locked --target-dir "${CARGO_TARGET_DIR:-target}")
 step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
+# Many tests mostly wait: for servers, clocks and other processes.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 # The outcome depends on the tree alone; scripts/test-random.sh takes new seeds.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 
