@@ -22,14 +22,14 @@ const SFTP_PORT: u16 = 7422;
 const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// A server that was started, killed when this is dropped.
-struct Server {
+pub struct Server {
     child: Child,
     address: SocketAddr,
 }
 
 impl Server {
     /// Starts a program, and waits until it listens.
-    fn start(command: &mut Command, address: SocketAddr) -> Result<Self> {
+    pub fn start(command: &mut Command, address: SocketAddr) -> Result<Self> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let server = Self { child: child.spawn()?, address };
         for _ in 0..1000 {
@@ -39,6 +39,11 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         Err(format!("nothing listens at {address}").into())
+    }
+
+    /// The most memory that it has had so far.
+    pub fn peak_bytes(&self) -> Result<u64> {
+        peak_bytes(self.child.id())
     }
 }
 
