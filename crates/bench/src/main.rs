@@ -34,6 +34,7 @@ mod peers;
 mod plot;
 mod process;
 mod replicate;
+mod replicate_memory;
 mod report;
 mod rounds;
 mod run;
@@ -102,6 +103,12 @@ enum Command {
     /// Measure the memory of a storage node's process, with generated containers; needs nats-server
     #[command(after_help = "Example:\n  silt-bench node-memory --work /vm/bench --gb 1000")]
     NodeMemory(NodeMemoryOptions),
+    /// Measure the memory of both ends of `silt replicate`, with generated snapshots and indexes
+    #[command(
+        after_help = "Example:\n  silt-bench replicate-memory --work /vm/bench --gb 1000 --silt \
+                      target/release/silt"
+    )]
+    ReplicateMemory(replicate_memory::ReplicateMemoryOptions),
     /// Measure the NBD server against qemu-nbd on the same disk
     #[command(after_help = "Example:\n  silt-bench export --work /vm/bench --mib 512 --runs 5")]
     Export(ExportOptions),
@@ -659,6 +666,7 @@ fn main() -> ExitCode {
         Command::Trees(options) => trees::run(&options),
         Command::Replicate(options) => replicate::run(&options),
         Command::Line(options) => line::run(&options),
+        Command::ReplicateMemory(options) => replicate_memory::run(&options),
         Command::Deltas(options) => deltas::run(&options),
         Command::Hosts(options) => hosts::run(&options),
         Command::Index(options) => index::run(&options),

@@ -40,6 +40,11 @@ impl Server {
         }
         Err(format!("nothing listens at {address}").into())
     }
+
+    /// The most memory that it has had so far.
+    pub fn peak_bytes(&self) -> Result<u64> {
+        peak_bytes(self.child.id())
+    }
 }
 
 impl Drop for Server {

@@ -69,6 +69,11 @@ impl Budget {
         self.part(4 * MIB)
     }
 
+    /// Bytes of the sketches of chunks that a replication finds bases among: of a million chunks.
+    pub fn sketches_bytes(self) -> usize {
+        self.part(32 * MIB)
+    }
+
     /// Bytes of decoded frames kept in a restore. From distant storage, a frame that is dropped too
     /// early may have to be read again.
     pub fn frames_bytes(self, is_distant: bool) -> usize {

@@ -20,8 +20,6 @@ use silt_similarity::{
 
 /// Memory limit of the cache of the parent's data, in bytes.
 const CACHE_BYTES: u64 = 32 << 20;
-/// Memory limit of the sketches of the parent's chunks, in bytes: of two million chunks.
-const INDEX_BYTES_MAX: u64 = 64 << 20;
 /// The smallest mean size of chunks that is expected, in bytes.
 const CHUNK_BYTES_MIN: u64 = 4 << 10;
 /// Bytes of the parent that are read for sketches before the first chunk is sent, and for each byte
@@ -66,15 +64,16 @@ impl Deltas {
         repository: &Repository,
         of: FoundVolume<'_>,
         level: i32,
-        jobs: usize,
+        (jobs, memory_bytes): (usize, u64),
     ) -> Result<Self> {
         let parent = VolumeReader::open(repository, of, CACHE_BYTES)?;
         let is_far = repository.objects.storage.request_bytes() > 0;
         let (granted, granted_per_byte) = if is_far { READ_FAR } else { READ_NEAR };
         let parameters = SketchParameters::default();
-        let most = INDEX_BYTES_MAX / to_u64(SketchIndex::BYTES_PER_CHUNK);
-        let chunks = (parent.bytes() / CHUNK_BYTES_MIN).min(most);
         let context = &repository.objects.context;
+        let most = context.budget(memory_bytes).sketches_bytes() / SketchIndex::BYTES_PER_CHUNK;
+        // An index holds a power of two of them.
+        let chunks = (parent.bytes() / CHUNK_BYTES_MIN).min(1 << most.max(1).ilog2());
         let workers = silt_repository::jobs::jobs(jobs).min(WORKERS_MAX);
         let workers = context.workers(workers).max(1);
         Ok(Self {

@@ -107,7 +107,9 @@ impl VolumeSource {
             })
         });
         let deltas = match (parent, delta_level) {
-            (Some(parent), Some(level)) => Some(Deltas::open(repository, parent, level, jobs)?),
+            (Some(parent), Some(level)) => {
+                Some(Deltas::open(repository, parent, level, (jobs, memory_bytes))?)
+            }
             _ => None,
         };
         Ok(Self {
