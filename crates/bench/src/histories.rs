@@ -6,8 +6,10 @@ mod draw;
 mod host;
 mod line;
 mod story;
+mod summary;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use silt_remote::server::Server;
 
 use crate::Result;
 use story::Story;
+use summary::Summary;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -40,8 +43,9 @@ pub struct Options {
     seconds: u64,
     #[command(flatten)]
     times: Times,
-    /// How many seconds agents have to back everything up again after the last fault.
-    #[arg(long, default_value_t = 200, value_name = "SECONDS")]
+    /// How many seconds agents have to back everything up again after the last fault: more than the
+    /// ten minutes that an agent waits for the coordinator of a round that was killed.
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
     patience: u64,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
@@ -60,6 +64,11 @@ pub struct Times {
     /// The longest time in which nothing happens, in milliseconds.
     #[arg(long, default_value_t = 700, value_name = "MS")]
     pause_max: u64,
+    /// About how many seconds are between the due times of a series' backups. Most of the time of a
+    /// history goes into backups, and restoring each of them in the end.
+    #[arg(long, default_value_t = 4, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(3..=29))]
+    every: u64,
 }
 
 /// What all histories have in common.
@@ -80,15 +89,15 @@ pub fn run(options: &Options) -> Result<()> {
     let silt = options.silt.canonicalize()?;
     let list = work.join("histories.txt");
     let listed = std::fs::read_to_string(&list).unwrap_or_default();
-    let is_listed =
-        |seed: &u64| listed.lines().any(|line| line.starts_with(&format!("seed {seed}:")));
-    let seeds = (options.seed..options.seed + options.count).filter(|seed| !is_listed(seed));
+    let listed: BTreeSet<u64> = listed.lines().filter_map(summary::seed).collect();
+    let wanted = options.seed..options.seed + options.count;
+    let seeds = wanted.clone().filter(|seed| !listed.contains(seed));
     let histories = Histories {
         options,
         work,
         silt,
         seeds: Mutex::new(seeds.rev().collect()),
-        list: Mutex::new(File::options().create(true).append(true).open(list)?),
+        list: Mutex::new(File::options().create(true).append(true).open(&list)?),
         failed: AtomicUsize::new(0),
     };
     let jobs: Vec<Result<()>> = std::thread::scope(|scope| {
@@ -103,6 +112,7 @@ pub fn run(options: &Options) -> Result<()> {
         });
         ended.collect()
     });
+    println!("{}", Summary::of(&std::fs::read_to_string(&list)?, &wanted));
     jobs.into_iter().collect::<Result<()>>()?;
     match histories.failed.into_inner() {
         0 => Ok(()),
@@ -141,7 +151,7 @@ impl Histories<'_> {
                 verdict.reported,
                 verdict.settled.as_secs_f64()
             ),
-            Err(error) => format!("FAILED: {error}"),
+            Err(error) => verdict::shown(&**error),
         };
         let done: Vec<_> =
             story.done.iter().map(|(step, times)| format!("{step} {times}")).collect();

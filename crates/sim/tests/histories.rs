@@ -518,6 +518,17 @@ fn histories_of_agents_lose_nothing_and_miss_nothing() {
     play_drawn(AGENTS_HISTORIES, Plan::draw_agents);
 }
 
+/// Histories of agents that failed once: the repository is away when an agent begins, and an agent
+/// is stopped without notes before it has begun again.
+#[test]
+fn histories_of_agents_that_failed_once() {
+    for seed in [832_000_056, 832_000_080, 832_000_479, 832_001_811] {
+        let outcome = play(&Plan::draw_agents(seed), true);
+        let (events, violations) = (outcome.events.join("\n"), outcome.violations);
+        assert!(violations.is_empty(), "seed {seed}\n{events}\n{violations:#?}");
+    }
+}
+
 /// Agents are disturbed in every way that is drawn, and do their work.
 #[test]
 fn agents_are_disturbed_and_go_on() {

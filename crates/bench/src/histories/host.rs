@@ -108,8 +108,9 @@ impl Bus {
         Ok(())
     }
 
-    pub fn kill(&mut self) {
-        self.process = None;
+    /// Kills it. Returns whether it ran.
+    pub fn kill(&mut self) -> bool {
+        self.process.take().is_some()
     }
 }
 

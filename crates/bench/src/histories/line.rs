@@ -1,9 +1,10 @@
 //! A line between a host and a server that can be cut.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Result;
@@ -24,16 +25,29 @@ pub enum State {
 
 struct Shared {
     state: AtomicU8,
-    open: Mutex<Vec<TcpStream>>,
+    has_ended: AtomicBool,
+    /// Both ends of each connection, by its number.
+    open: Mutex<BTreeMap<usize, [TcpStream; 2]>>,
 }
 
 impl Shared {
     fn is(&self, state: State) -> bool {
         self.state.load(Ordering::SeqCst) == state as u8
     }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<usize, [TcpStream; 2]>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes all connections.
+    fn close(&self) {
+        for stream in std::mem::take(&mut *self.open()).into_values().flatten() {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
 }
 
-/// A line to a port of this machine, which lasts as long as the program.
+/// A line to a port of this machine.
 pub struct Line {
     pub port: u16,
     shared: Arc<Shared>,
@@ -43,13 +57,19 @@ impl Line {
     pub fn start(to: u16) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let shared =
-            Arc::new(Shared { state: AtomicU8::new(State::Passes as u8), open: Mutex::default() });
+        let shared = Arc::new(Shared {
+            state: AtomicU8::new(State::Passes as u8),
+            has_ended: AtomicBool::new(false),
+            open: Mutex::default(),
+        });
         let line = Self { port, shared: Arc::clone(&shared) };
         std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
+            for (number, client) in listener.incoming().flatten().enumerate() {
+                if shared.has_ended.load(Ordering::SeqCst) {
+                    return;
+                }
                 let shared = Arc::clone(&shared);
-                std::thread::spawn(move || forward(client, to, &shared));
+                std::thread::spawn(move || forward((number, client), to, &shared));
             }
         });
         Ok(line)
@@ -58,30 +78,37 @@ impl Line {
     pub fn set(&self, state: State) {
         self.shared.state.store(state as u8, Ordering::SeqCst);
         if state == State::Cut {
-            let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
-            for stream in open.drain(..) {
-                drop(stream.shutdown(Shutdown::Both));
-            }
+            self.shared.close();
         }
     }
 }
 
-fn forward(client: TcpStream, to: u16, shared: &Arc<Shared>) {
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::SeqCst);
+        self.set(State::Cut);
+        // So that its thread sees it.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+fn forward((number, client): (usize, TcpStream), to: u16, shared: &Arc<Shared>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { return };
     let clones = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());
     let (Ok(from_client), Ok(to_server), Ok(kept), Ok(also_kept)) = clones else { return };
     {
-        let mut open = shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = shared.open();
         // Looked at under the lock, so that no connection is open after a cut.
         if shared.is(State::Cut) {
             return;
         }
-        open.extend([kept, also_kept]);
+        open.insert(number, [kept, also_kept]);
     }
     let other = Arc::clone(shared);
     let there = std::thread::spawn(move || pass(from_client, to_server, &other));
     pass(server, client, shared);
     drop(there.join());
+    shared.open().remove(&number);
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
@@ -96,4 +123,38 @@ fn pass(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
     }
     drop(from.shutdown(Shutdown::Both));
     drop(to.shutdown(Shutdown::Both));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_keeps_no_connection_that_has_ended_and_ends_with_its_last_use() -> Result<()> {
+        let server = TcpListener::bind("127.0.0.1:0")?;
+        let line = Line::start(server.local_addr()?.port())?;
+        for _ in 0..20 {
+            let mut client = TcpStream::connect(("127.0.0.1", line.port))?;
+            client.write_all(b"a")?;
+            let (mut accepted, _) = server.accept()?;
+            let mut byte = [0];
+            accepted.read_exact(&mut byte)?;
+            assert_eq!(&byte, b"a");
+        }
+        while !line.shared.open().is_empty() {
+            std::thread::yield_now();
+        }
+        let open = TcpStream::connect(("127.0.0.1", line.port))?;
+        let (mut accepted, _) = server.accept()?;
+        let (shared, port) = (Arc::clone(&line.shared), line.port);
+        drop(line);
+        assert_eq!(accepted.read(&mut [0])?, 0, "it is cut");
+        drop(open);
+        // Its thread and those of its connections.
+        while Arc::strong_count(&shared) > 1 {
+            std::thread::yield_now();
+        }
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "nobody listens");
+        Ok(())
+    }
 }

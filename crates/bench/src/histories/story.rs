@@ -156,7 +156,8 @@ impl Story {
             self.disks.push(Disk::new("both", folder.join("both.raw"), draw)?);
             series_of[..2].iter_mut().for_each(|series| series.push("both".to_owned()));
         }
-        let (limit, every) = (draw.below(3), *draw.of(&[3, 4, 5]));
+        let limit = draw.below(3);
+        let every = self.times.every - 1 + draw.below(3);
         for (number, host) in self.hosts.iter().enumerate() {
             let (parallel, spool) = (1 + draw.below(2), draw.once_in(2));
             let slow = if draw.once_in(3) { "limit-read = 1\n" } else { "" };
@@ -198,13 +199,16 @@ impl Story {
             std::thread::sleep(Duration::from_millis(self.draw.below(self.times.pause_max.max(1))));
             self.end_faults(Instant::now())?;
             let step = *self.draw.of(&STEPS);
-            self.step(step)?;
-            *self.done.entry(step).or_default() += 1;
+            if self.step(step)? {
+                *self.done.entry(step).or_default() += 1;
+            }
         }
         Ok(())
     }
 
-    fn step(&mut self, step: &str) -> Result<()> {
+    /// Lets something happen. Returns whether it did: an agent may be dead that would die, and a
+    /// command may have ended.
+    fn step(&mut self, step: &str) -> Result<bool> {
         let agents = self.agents();
         let host = usize::try_from(self.draw.below(agents as u64))?;
         let disk = usize::try_from(self.draw.below(self.disks.len() as u64))?;
@@ -222,22 +226,22 @@ impl Story {
             "kill" => {
                 // Whether the next agent finds what the last one has noted.
                 let forgets = self.draw.once_in(4);
-                if let Some(agent) = &mut self.hosts[host].agent {
-                    agent.kill();
-                }
+                let Some(mut agent) = self.hosts[host].agent.take() else { return Ok(false) };
+                agent.kill();
                 if forgets {
                     drop(std::fs::remove_dir_all(self.hosts[host].path("state")));
                 }
                 self.faults.push((until, Fault::NoAgent(host)));
             }
             "stop" => {
-                if let Some(agent) = &self.hosts[host].agent {
-                    agent.signal(Signal::STOP);
-                }
+                let Some(agent) = &self.hosts[host].agent else { return Ok(false) };
+                agent.signal(Signal::STOP);
                 self.faults.push((until, Fault::Stopped(host)));
             }
             "bus" | "bus-lost" => {
-                self.bus.kill();
+                if !self.bus.kill() {
+                    return Ok(false);
+                }
                 if step == "bus-lost" {
                     drop(std::fs::remove_dir_all(&self.bus.folder));
                 }
@@ -261,21 +265,21 @@ impl Story {
             }
             "reclaim" => {
                 let all = ["reclaim", "--min-dead", "0", "--sweep"];
-                let fewer = if self.draw.once_in(2) { 2 } else { 4 };
+                let fewer = if self.draw.once_in(2) { 3 } else { 4 };
                 self.give(&all[..fewer])?;
             }
             "popular" => self.give(&["popular", "build", "--duplicates"])?,
             "sweep" => self.give(&["sweep"])?,
             _ => {
-                if let Some(given) = self.given.last_mut()
-                    && given.process.ended()?.is_none()
-                {
-                    given.process.kill();
-                    given.was_killed = true;
+                let Some(given) = self.given.last_mut() else { return Ok(false) };
+                if given.was_killed || given.process.ended()?.is_some() {
+                    return Ok(false);
                 }
+                given.process.kill();
+                given.was_killed = true;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn ask_for_a_backup(&mut self, disk: usize) -> Result<()> {

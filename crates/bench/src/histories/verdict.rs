@@ -6,15 +6,14 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 
 use super::story::{KEPT, Story};
+use super::summary::{LEAKED, LOST};
 use crate::Result;
 
-/// How long a command may take that was given before all faults ended.
-const COMMAND: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(300);
 /// What no log may contain.
 const NEVER: [&str; 3] = ["panicked", "assertion", "overflow"];
-/// Exit statuses of a command that has met damage, or panicked.
-const BAD_STATUSES: [i32; 2] = [5, 101];
+/// Exit statuses of a command that has met damage, panicked, or does not exist as it was given.
+const BAD_STATUSES: [i32; 3] = [5, 101, 2];
 
 /// What a history was found to be.
 pub struct Verdict {
@@ -22,6 +21,27 @@ pub struct Verdict {
     pub reported: usize,
     /// How long it took until every series had a snapshot again.
     pub settled: Duration,
+}
+
+/// Something is lost, or left behind.
+#[derive(Debug)]
+struct Found(&'static str, String);
+
+impl std::fmt::Display for Found {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.0, self.1)
+    }
+}
+
+impl std::error::Error for Found {}
+
+fn lost(what: String) -> Box<dyn std::error::Error> {
+    Box::new(Found(LOST, what))
+}
+
+/// What is listed of a failure: first, whether something is lost or left behind.
+pub fn shown(error: &(dyn std::error::Error + 'static)) -> String {
+    if error.is::<Found>() { error.to_string() } else { format!("FAILED: {error}") }
 }
 
 /// A snapshot by its series and time.
@@ -39,16 +59,13 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
 pub fn judge(story: &mut Story, patience: Duration) -> Result<Verdict> {
     let healed = Instant::now();
     story.mend()?;
-    end_commands(story)?;
+    end_commands(story, patience)?;
     let faultless = SystemTime::now();
-    hurry(story)?;
+    hurry(story, patience)?;
     settle(story, faultless, patience)?;
     let settled = healed.elapsed();
     end_agents(story)?;
-    let check = story.silt(&["check", "--read-data", "--json"])?;
-    if summary(&check)["damaged_objects"] != 0 {
-        return Err(format!("check has found damage: {check:?}").into());
-    }
+    check(story)?;
     let reported = reported(story)?;
     let snapshots = snapshots(story)?;
     are_there(&reported, &snapshots, story.has_forgotten)?;
@@ -56,10 +73,10 @@ pub fn judge(story: &mut Story, patience: Duration) -> Result<Verdict> {
     for _ in 0..2 {
         story.silt(&["reclaim", "--min-dead", "0", "--sweep", "--grace", "0h", "--json"])?;
     }
-    let check = story.silt(&["check", "--read-data", "--json"])?;
-    let check = summary(&check);
-    if check["damaged_objects"] != 0 || check["unreferenced_objects"] != 0 {
-        return Err(format!("after everything was reclaimed: {check}").into());
+    let checked = check(story)?;
+    if checked["unreferenced_objects"] != 0 {
+        let found = format!("after everything was reclaimed: {checked}");
+        return Err(Box::new(Found(LEAKED, found)));
     }
     let newest: BTreeMap<&str, &Value> =
         snapshots.iter().map(|snapshot| (text(snapshot, "series"), snapshot)).collect();
@@ -67,15 +84,22 @@ pub fn judge(story: &mut Story, patience: Duration) -> Result<Verdict> {
     Ok(Verdict { snapshots: snapshots.len(), reported: reported.len(), settled })
 }
 
-fn summary(messages: &[Value]) -> Value {
+/// Reads everything. Returns what was found, which is no damage.
+fn check(story: &Story) -> Result<Value> {
+    let messages = story.silt(&["check", "--read-data", "--json"]);
+    let messages = messages.map_err(|error| lost(error.to_string()))?;
     let found = messages.iter().find(|message| message["message_type"] == "summary");
-    found.cloned().unwrap_or_default()
+    let found = found.cloned().unwrap_or_default();
+    if found["damaged_objects"] != 0 {
+        return Err(lost(format!("check has found damage: {messages:?}")));
+    }
+    Ok(found)
 }
 
-/// Waits for the commands that were given.
-fn end_commands(story: &mut Story) -> Result<()> {
+/// Waits for the commands that were given: each may wait for an agent that is in a round.
+fn end_commands(story: &mut Story, patience: Duration) -> Result<()> {
     for given in &mut story.given {
-        let Some(status) = given.process.wait(COMMAND)? else {
+        let Some(status) = given.process.wait(patience)? else {
             return Err(format!("it does not end: {}", given.what).into());
         };
         let is_bad = status.code().map_or(!given.was_killed, |code| BAD_STATUSES.contains(&code));
@@ -88,7 +112,7 @@ fn end_commands(story: &mut Story) -> Result<()> {
 }
 
 /// What has failed is tried again after minutes: most histories do not wait for that.
-fn hurry(story: &mut Story) -> Result<()> {
+fn hurry(story: &mut Story, patience: Duration) -> Result<()> {
     match story.draw.below(8) {
         // The agents do all by themselves.
         0 => {}
@@ -113,7 +137,7 @@ fn hurry(story: &mut Story) -> Result<()> {
                     if output.status.success() {
                         break;
                     }
-                    if begin.elapsed() > COMMAND {
+                    if begin.elapsed() > patience {
                         let error = String::from_utf8_lossy(&output.stderr).into_owned();
                         return Err(format!("no agent obeys for {}: {error}", disk.series).into());
                     }
@@ -206,7 +230,7 @@ fn are_there(reported: &[Made], snapshots: &[Value], has_forgotten: bool) -> Res
             newer += usize::from(when(text(snapshot, "time"))? > at);
         }
         if !has_forgotten || newer < KEPT {
-            return Err(format!("{series} has lost its snapshot of {time}").into());
+            return Err(lost(format!("{series} has lost its snapshot of {time}")));
         }
     }
     Ok(())
@@ -218,13 +242,14 @@ fn restore<'s>(story: &Story, snapshots: impl Iterator<Item = &'s Value>) -> Res
     let target_text = target.to_string_lossy();
     for snapshot in snapshots {
         let (id, series) = (text(snapshot, "id"), text(snapshot, "series"));
-        story.silt(&["restore", id, &target_text, "--force"])?;
+        let restored = story.silt(&["restore", id, &target_text, "--force"]);
+        restored.map_err(|error| lost(error.to_string()))?;
         let Some(disk) = story.disks.iter().find(|disk| disk.series == series) else {
             return Err(format!("nobody has a series {series}").into());
         };
         let bytes = std::fs::read(&target)?;
         disk.had(&bytes, when(text(snapshot, "time"))?).map_err(|found| {
-            format!("snapshot {id} of {series}, {}, holds {found}", text(snapshot, "time"))
+            lost(format!("snapshot {id} of {series}, {}, holds {found}", text(snapshot, "time")))
         })?;
     }
     std::fs::remove_file(&target)?;
