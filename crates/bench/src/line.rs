@@ -225,7 +225,8 @@ pub fn run(options: &Options) -> Result<()> {
     bench.prepare()?;
     let far = FarMachine::new(&options.rate)?;
     println!(
-        "{} machines, day by day after the first one, over a line of {} each way, round trip {} ms.\n",
+        "{} machines, day by day after the first one, over a line of {} each way, round trip {} \
+         ms.\n",
         bench.disks.machines.len(),
         options.rate,
         options.round_trip
@@ -281,8 +282,8 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     println!(
-        "\nPublished: 2.47 % of the processor at the source, 4.7 to 9.8 % at the destination (Neptune, \
-         figure 9)."
+        "\nPublished: 2.47 % of the processor at the source, 4.7 to 9.8 % at the destination \
+         (Neptune, figure 9)."
     );
     remove(&bench.work)
 }
