@@ -23,7 +23,6 @@ mod fleet;
 mod generate;
 mod measure;
 mod memory;
-mod neptune;
 mod network;
 mod record;
 mod replication;
@@ -31,7 +30,6 @@ mod routed;
 mod scale;
 mod schemes;
 mod segment_time;
-mod segments;
 mod sensitivity;
 mod spans;
 mod tables;
@@ -108,7 +106,7 @@ enum Command {
   silt-eval neptune --out results
   silt-eval neptune --out results --disks /vm/fleet --versions linux-1 linux-2
   silt-eval neptune --out results --ways sidc,neptune")]
-    Neptune(neptune::Options),
+    Neptune(silt_eval_neptune::Options),
     /// Compare routing between storage nodes (AppDedupe) with other schemes, on generated streams
     #[command(after_help = "Examples:
   silt-eval appdedupe --out results
@@ -199,7 +197,7 @@ fn main() -> ExitCode {
             println!("{}\n{}", scale::table(&inputs).markdown(), scale::limits(&inputs).markdown());
             Ok(())
         }
-        Command::Neptune(options) => neptune::run(&options),
+        Command::Neptune(options) => silt_eval_neptune::run(&options),
         Command::Appdedupe(options) => silt_eval_routing::run(&options),
         Command::AppdedupeMember(options) => silt_eval_routing::run_member(&options),
         Command::Tables(options) => tables::run(&options),
