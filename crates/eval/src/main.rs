@@ -12,6 +12,7 @@
 
 mod availability;
 mod buffers;
+mod claims;
 mod correlated;
 mod coverage;
 mod deletion;
@@ -170,6 +171,12 @@ struct Tables {
     /// Segments of a series whose snapshots are deleted.
     #[arg(long, default_value_t = 256)]
     deletion_segments: usize,
+    /// Only the tables of 001 and of the rounds of 002.
+    #[arg(long)]
+    rounds_only: bool,
+    /// Segments of a machine in the round whose comparing is counted.
+    #[arg(long, default_value_t = 256)]
+    claim_segments: usize,
     /// How many hosts take part in the rounds whose exchange is counted.
     #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8, 16, 32])]
     exchange_hosts: Vec<usize>,
