@@ -1,5 +1,7 @@
 //! How requests get from the hosts that scan to the partitions of the hosts that compare.
 //!
+//! The ways are those of the paper; the product's own is counted by [`crate::claims`].
+//!
 //! A few hosts that receive are simulated, and all that send to them, one after another in this
 //! process; the request files are real. Each host owns `partitions` of them. Buffers and runs are
 //! those of a cluster of the size given, so that writes are as small as there, and each receiver
@@ -8,11 +10,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Instant;
 
 use crate::Result;
+use crate::claims::{Claims, planned_tasks};
+use crate::network::Marginal;
 use crate::spans::{PAPER, base_hours};
-use silt_report::Random;
 use silt_report::{Table, number};
 
 /// Bytes of a request.
@@ -40,19 +42,12 @@ pub struct Traffic {
     pub writes: u64,
     /// Messages between hosts.
     pub messages: u64,
-    /// Reads that are not where the one before ended.
-    pub reads: u64,
     pub bytes: u64,
-    pub seconds: f64,
 }
 
 /// A way to exchange requests.
 pub trait Exchange {
     fn name(&self) -> &'static str;
-    /// Whether requests stay with their senders, and no request files are written.
-    fn keeps(&self) -> bool {
-        false
-    }
     /// Takes a request that host `from` has for partition `partition` of host `to`.
     fn send(&mut self, from: usize, to: usize, partition: usize, files: &mut Files) -> Result<()>;
     /// A host has sent all it has.
@@ -118,12 +113,6 @@ impl Files {
             }
         }
         Ok(true)
-    }
-
-    /// Counts requests that their owner reads from where the sender wrote them.
-    fn keep(&mut self, host: usize, requests: usize) {
-        self.filled[host][0] += (requests * RECORD_BYTES) as u64;
-        self.traffic.bytes += (requests * RECORD_BYTES) as u64;
     }
 }
 
@@ -235,84 +224,28 @@ impl Exchange for TwoLevelBuffers {
     }
 }
 
-/// A third way, which the papers do not have, and which Siltstone takes: each host sorts all its
-/// requests by host and partition on its own disk, in runs of half of its memory that are merged,
-/// and every owner then reads its ranges of the sorted runs of all hosts. What is written and read
-/// for sorting counts as work of the sender.
-struct SortedRuns {
-    /// Requests of a run that fits in memory.
-    run_max: usize,
-    /// Requests of a read or write while runs are merged, and of a read of an owner.
-    merge_max: usize,
-    range_max: usize,
-    cluster: usize,
-    held: Vec<usize>,
-    sent: Vec<Vec<usize>>,
-}
-
-impl SortedRuns {
-    fn new(setting: &Setting) -> Self {
-        let run_max = (setting.memory_bytes / 2 / RECORD_BYTES).max(1);
-        let runs = setting.requests.div_ceil(run_max);
-        Self {
-            run_max,
-            merge_max: (setting.memory_bytes / (runs + 1) / RECORD_BYTES).max(1),
-            range_max: (setting.memory_bytes / setting.cluster / RECORD_BYTES).max(1),
-            cluster: setting.cluster,
-            held: vec![0; setting.cluster],
-            sent: vec![vec![0; setting.hosts]; setting.cluster],
-        }
-    }
-}
-
-impl Exchange for SortedRuns {
-    fn name(&self) -> &'static str {
-        "sorted runs"
-    }
-    fn keeps(&self) -> bool {
-        true
-    }
-    fn send(&mut self, from: usize, to: usize, _: usize, _: &mut Files) -> Result<()> {
-        self.held[from] += 1;
-        self.sent[from][to] += 1;
-        Ok(())
-    }
-    fn end(&mut self, from: usize, files: &mut Files) -> Result<()> {
-        // Only requests to the simulated receivers were sent: their share of the sender's work.
-        let all = self.held[from];
-        let runs = all.div_ceil(self.run_max);
-        let merged = if runs > 1 { all.div_ceil(self.merge_max) } else { 0 };
-        files.traffic.writes += (runs + merged) as u64;
-        files.traffic.reads += merged as u64;
-        for (to, sent) in std::mem::take(&mut self.sent[from]).into_iter().enumerate() {
-            // A range is read in as many parts as a buffer of each of the cluster's hosts needs.
-            let reads = sent.div_ceil(self.range_max);
-            files.traffic.reads += reads as u64;
-            (0..reads).for_each(|_| files.message());
-            files.keep(to, sent);
-        }
-        debug_assert!(from < self.cluster, "a sender of the cluster");
-        Ok(())
-    }
-}
-
-/// Runs an exchange of all requests of all simulated hosts.
-pub fn run(setting: &Setting, exchange: &mut dyn Exchange, folder: &Path) -> Result<Traffic> {
+/// Runs an exchange of all requests of all simulated hosts, which have the fingerprints `prints`,
+/// by their first bytes, again and again.
+pub fn run(
+    setting: &Setting,
+    exchange: &mut dyn Exchange,
+    (prints, folder): (&[u64], &Path),
+) -> Result<Traffic> {
     let mut files = Files::new(folder, setting)?;
-    let mut random = Random(11);
-    let begin = crate::now();
+    let mut prints = prints.iter().cycle();
     let each = setting.requests * setting.hosts / setting.cluster;
     for from in 0..setting.cluster {
         for _ in 0..each {
-            let to = random.below(setting.hosts);
-            let partition = random.below(setting.partitions);
+            let print = *prints.next().ok_or("there are no requests")?;
+            let part = |half: u64, of: usize| usize::try_from((half * of as u64) >> 32);
+            let to = part(print >> 32, setting.hosts)?;
+            let partition = part(print & u64::from(u32::MAX), setting.partitions)?;
             exchange.send(from, to, partition, &mut files)?;
         }
         exchange.end(from, &mut files)?;
     }
-    files.traffic.seconds = Instant::now().duration_since(begin).as_secs_f64();
     let expected = (each * setting.cluster * RECORD_BYTES) as u64;
-    if cfg!(test) && !exchange.keeps() && !files.are_in_order()? {
+    if cfg!(test) && !files.are_in_order()? {
         return Err(format!("{} has written a request elsewhere", exchange.name()).into());
     }
     if files.traffic.bytes != expected {
@@ -333,85 +266,132 @@ const PUBLISHED: [Published; 5] = [
     (1000, 8.45, Some((3.29, "8.30")), Some(26.0)),
 ];
 const MEMORY_BYTES: usize = 35_000_000;
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 11] = [
     "partitions",
     "index and requests MB",
     "published MB (output)",
     "way",
     "writes, million",
     "KB a write",
-    "reads at other places, million",
+    "reads, million",
     "hours",
     "published hours (output)",
     "GB of images a second",
     "published GB/s (output)",
-    "this run s",
 ];
 
-/// The published table of partitions and buffer options beside runs of all three ways.
-pub fn table(scale: f64, hosts: usize, folder: &Path) -> Result<Table> {
+/// The published table of partitions and buffer options, beside runs of the paper's ways with the
+/// requests of a round of the product, and beside what that round's tasks read and write.
+pub fn table(
+    scale: f64,
+    hosts: usize,
+    (claims, answered, folder): (&Claims, &Marginal, &Path),
+) -> Result<Table> {
     let title = "Buffers of the exchange: writes of a host, and hours of the whole";
     let mut table = Table::new(title, &COLUMNS);
+    let prints = claims.prints()?;
     for (partitions, memory, second, first) in PUBLISHED {
         let requests = silt_report::floor(PAPER.requests() * scale);
         let memory_bytes = MEMORY_BYTES;
         let setting = Setting { cluster: 100, hosts, requests, memory_bytes, partitions };
         let hours = second.map(|found| found.0);
-        let ways: [(Box<dyn Exchange>, Option<f64>, &str); 3] = [
+        let ways: [(Box<dyn Exchange>, Option<f64>, &str); 2] = [
             (Box::new(DirectBuffers::new(&setting)), first, "-"),
             (Box::new(TwoLevelBuffers::new(&setting)), hours, second.map_or("-", |it| it.1)),
-            (Box::new(SortedRuns::new(&setting)), None, "-"),
         ];
+        let of_partition = PAPER.partition_bytes(partitions);
         for (mut way, published_hours, published_rate) in ways {
-            let traffic = run(&setting, way.as_mut(), folder)?;
-            let [writes, reads, hours] = of_host(&traffic, hosts, scale);
-            let fits = PAPER.partition_bytes(partitions) <= memory_bytes as f64;
-            let rate = PAPER.image_bytes() / hours / 3600.0 / 1e9;
+            let traffic = run(&setting, way.as_mut(), (&prints, folder))?;
+            let (writes, hours) = of_host(&traffic, hosts, scale);
+            let fits = of_partition <= memory_bytes as f64;
             table.row(vec![
                 partitions.to_string(),
-                number(PAPER.partition_bytes(partitions) / 1e6),
+                number(of_partition / 1e6),
                 number(memory),
                 way.name().to_owned(),
                 number(writes / 1e6),
                 number(traffic.bytes as f64 / traffic.writes as f64 / 1e3),
-                number(reads / 1e6),
+                number(0.0),
                 if fits { number(hours) } else { "does not fit".to_owned() },
                 published_hours.map_or("-".to_owned(), |hours| format!("{hours:.2}")),
-                if fits { number(rate) } else { "-".to_owned() },
+                if fits { number(rate(hours)) } else { "-".to_owned() },
                 published_rate.to_owned(),
-                format!("{:.1}", traffic.seconds),
             ]);
         }
+        let tasks = partitions as f64;
+        let cells = (partitions.to_string(), number(of_partition / 1e6), number(memory));
+        table.row(of_product((claims, answered), tasks, cells)?);
     }
+    let tasks = planned_tasks(&PAPER);
+    let cells = (format!("{tasks}, as planned"), "-".to_owned(), "-".to_owned());
+    table.row(of_product((claims, answered), tasks, cells)?);
     table.note(format!(
-        "GB of images: those of all 2,500 volumes, changed or not. {hosts} of 100 hosts receive \
-         what all 100 send them; {:.1} % of the requests of the published cluster, with the \
-         buffers of 35 MB of memory. Hours are those of the cost model ({:.2}) and 10 ms for \
-         each write and each read at another place, scaled to all requests. A partition that is \
-         larger than 35 MB cannot be compared in them. Sorted runs are scaled like the others, \
-         although a host with fewer requests needs fewer runs.",
-        scale * 100.0,
-        base_hours()
+        "GB of images: those of all 2,500 volumes, changed or not. Options 1 and 2 are the \
+         paper's, with 40 bytes a request: {hosts} of 100 hosts receive what all 100 send them, \
+         {} % of the requests of the published cluster, with the buffers of 35 MB of memory and \
+         the fingerprints of a round of the product. Hours are those of the cost model ({}) and \
+         10 ms for each write, scaled to all requests. A partition that is larger than 35 MB \
+         cannot be compared in them. The product's rows are counted in the storage of its round, \
+         and scaled by ranges of runs: a partition is a task. The product makes at most {} tasks, \
+         as in the last row; with those of the others its hosts would open too many ranges. Hours \
+         are those of reading twice what has changed, of all bytes through the storage and of \
+         temporary files at 50 MB/s, and of 10 ms for each read and write; among them, counting \
+         anew which series have which chunks. No partition has to fit in the product's memory.",
+        number(scale * 100.0),
+        number(base_hours()),
+        silt_sharing::exchange::TASKS_MAX
     ));
     Ok(table)
 }
 
-/// Writes and reads of one host, and hours with them; what was counted is for so many receivers.
-fn of_host(traffic: &Traffic, hosts: usize, scale: f64) -> [f64; 3] {
-    let each = |count: u64| count as f64 / hosts as f64 / scale;
-    let (writes, reads) = (each(traffic.writes), each(traffic.reads));
-    [writes, reads, base_hours() + (writes + reads) * PAPER.seek_s / 3600.0]
+/// A row of the product with so many tasks a host.
+fn of_product(
+    (claims, answered): (&Claims, &Marginal),
+    tasks: f64,
+    (partitions, memory, published): (String, String, String),
+) -> Result<Vec<String>> {
+    let found = claims.comparing(&PAPER, tasks, MEMORY_BYTES as f64)?;
+    let hours = found.hours(&PAPER, answered).iter().sum::<f64>();
+    let written = found.written();
+    let blank = || "-".to_owned();
+    Ok(vec![
+        partitions,
+        memory,
+        published,
+        "the product's runs".to_owned(),
+        number(written.operations / 1e6),
+        number(written.bytes / written.operations / 1e3),
+        number(found.reads(&PAPER, answered).operations / 1e6),
+        number(hours),
+        blank(),
+        number(rate(hours)),
+        blank(),
+    ])
+}
+
+/// GB of images a second.
+fn rate(hours: f64) -> f64 {
+    PAPER.image_bytes() / hours / 3600.0 / 1e9
+}
+
+/// Writes of one host, and hours with them; what was counted is for so many receivers.
+fn of_host(traffic: &Traffic, hosts: usize, scale: f64) -> (f64, f64) {
+    let writes = traffic.writes as f64 / hosts as f64 / scale;
+    (writes, base_hours() + writes * PAPER.seek_s / 3600.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DirectBuffers, Exchange, Setting, SortedRuns, TwoLevelBuffers, run};
+    use super::{DirectBuffers, Exchange, Setting, TwoLevelBuffers, run};
+    use silt_report::Random;
 
     const SETTING: Setting =
         Setting { cluster: 20, hosts: 3, requests: 40_000, memory_bytes: 400_000, partitions: 50 };
 
     fn writes(setting: &Setting, way: &mut dyn Exchange) -> crate::Result<f64> {
-        let writes = run(setting, way, &std::env::temp_dir())?.writes;
+        let mut random = Random(11);
+        let prints: Vec<u64> = (0..100_000).map(|_| random.next()).collect();
+        let writes = run(setting, way, (&prints, &std::env::temp_dir()))?.writes;
         Ok(writes as f64 / setting.hosts as f64)
     }
 
@@ -446,11 +426,6 @@ mod tests {
         let small = writes(&SETTING, &mut DirectBuffers::new(&SETTING))?;
         let large = writes(&larger, &mut DirectBuffers::new(&larger))?;
         assert!(large > small * 3.0, "{large} for {small}");
-        let ranges = |setting: &Setting| {
-            let mut way = SortedRuns::new(setting);
-            Ok::<u64, crate::Error>(run(setting, &mut way, &std::env::temp_dir())?.reads)
-        };
-        assert!(ranges(&larger)? > ranges(&SETTING)?, "ranges of more hosts are smaller");
         Ok(())
     }
 }

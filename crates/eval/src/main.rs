@@ -12,6 +12,7 @@
 
 mod availability;
 mod buffers;
+mod claims;
 mod correlated;
 mod coverage;
 mod deletion;
@@ -23,7 +24,6 @@ mod fleet;
 mod generate;
 mod measure;
 mod memory;
-mod neptune;
 mod network;
 mod record;
 mod replication;
@@ -31,7 +31,6 @@ mod routed;
 mod scale;
 mod schemes;
 mod segment_time;
-mod segments;
 mod sensitivity;
 mod spans;
 mod tables;
@@ -108,7 +107,7 @@ enum Command {
   silt-eval neptune --out results
   silt-eval neptune --out results --disks /vm/fleet --versions linux-1 linux-2
   silt-eval neptune --out results --ways sidc,neptune")]
-    Neptune(neptune::Options),
+    Neptune(silt_eval_neptune::Options),
     /// Compare routing between storage nodes (AppDedupe) with other schemes, on generated streams
     #[command(after_help = "Examples:
   silt-eval appdedupe --out results
@@ -172,6 +171,12 @@ struct Tables {
     /// Segments of a series whose snapshots are deleted.
     #[arg(long, default_value_t = 256)]
     deletion_segments: usize,
+    /// Only the tables of 001 and of the rounds of 002.
+    #[arg(long)]
+    rounds_only: bool,
+    /// Segments of a machine in the round whose comparing is counted.
+    #[arg(long, default_value_t = 256)]
+    claim_segments: usize,
     /// How many hosts take part in the rounds whose exchange is counted.
     #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8, 16, 32])]
     exchange_hosts: Vec<usize>,
@@ -199,7 +204,7 @@ fn main() -> ExitCode {
             println!("{}\n{}", scale::table(&inputs).markdown(), scale::limits(&inputs).markdown());
             Ok(())
         }
-        Command::Neptune(options) => neptune::run(&options),
+        Command::Neptune(options) => silt_eval_neptune::run(&options),
         Command::Appdedupe(options) => silt_eval_routing::run(&options),
         Command::AppdedupeMember(options) => silt_eval_routing::run_member(&options),
         Command::Tables(options) => tables::run(&options),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use silt_format::{Id, RECORD_BYTES, RUN_BLOCK_RECORDS_MAX, RunRef, SEGMENT_BYTES, names};
+use silt_format::{Id, RUN_BLOCK_RECORDS_MAX, RunRef, SEGMENT_BYTES, names};
 use silt_sharing::exchange::{
     Answers, HostRound, SharedAdditions, Workspace, join_claims, keys_of, write_owners,
 };
@@ -12,13 +12,12 @@ use silt_storage::{MemoryStorage, Operation, RecordingStorage};
 use siltstone::{BackupOptions, Repository, RoundMember, RoundOptions, RoundVolume};
 
 use crate::Result;
-use crate::buffers::Measured;
 use crate::disk::Disk;
 use crate::fleet::{Fleet, VOLUME, reopened};
 use crate::generate::{Shape, generate};
 use crate::spans::PAPER;
 use crate::trace::{Machine, Trace};
-use silt_report::{Line, Table, number, plot_values};
+use silt_report::{Table, number};
 
 /// Bytes of some runs through the storage, both ways, and in how many reads and writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +34,8 @@ pub const COLUMNS: [&str; 4] = [
     "places B a request",
 ];
 const OWNERS: usize = 1;
+const ANSWERS: usize = 2;
+const PLACES: usize = 3;
 
 /// What a round of several hosts exchanged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,11 +59,13 @@ pub struct Marginal {
     pub bytes: [f64; 4],
     /// What does not depend on either, in a round.
     pub fixed: f64,
+    /// Reads and writes of answers for each task and host.
+    pub answer_operations: f64,
 }
 
 impl Marginal {
     /// By the difference of two exchanges of as many hosts.
-    fn of(small: &Exchanged, large: &Exchanged) -> Self {
+    fn of(small: &Exchanged, large: &Exchanged, hosts: usize) -> Self {
         let more = |of: fn(&Exchanged) -> u64| (of(large) - of(small)) as f64;
         let (requests, owned) = (more(|it| it.requests), more(|it| it.owned));
         let bytes = std::array::from_fn(|kind| {
@@ -70,7 +73,9 @@ impl Marginal {
             more / if kind == OWNERS { owned } else { requests }
         });
         let all: u64 = small.moved.iter().map(|moved| moved.bytes).sum();
-        let mut marginal = Self { bytes, fixed: 0.0 };
+        // A task for each host.
+        let answer_operations = large.moved[ANSWERS].operations as f64 / (hosts * hosts) as f64;
+        let mut marginal = Self { bytes, fixed: 0.0, answer_operations };
         let [by_requests, by_owners] = marginal.for_each();
         let explained = by_requests * small.requests as f64 + by_owners * small.owned as f64;
         marginal.fixed = all as f64 - explained;
@@ -82,21 +87,21 @@ impl Marginal {
         [self.bytes.iter().sum::<f64>() - self.bytes[OWNERS], self.bytes[OWNERS]]
     }
 
-    /// Bytes of a cluster of so many of the published hosts: those of a day's requests, and those
-    /// of owners in a round. Each join reads a range of each run, which begins and ends in blocks
-    /// that its neighbours read, too.
-    pub fn of_cluster(&self, hosts: usize) -> [f64; 2] {
-        let [request, owned] = self.for_each();
-        let hosts = hosts as f64;
-        let twice = hosts * hosts * (RUN_BLOCK_RECORDS_MAX * RECORD_BYTES) as f64;
-        [request * PAPER.requests() * hosts + twice, owned * PAPER.index_entries() * hosts + twice]
+    /// Bytes of answers for each request.
+    pub fn answer_bytes(&self) -> f64 {
+        self.bytes[ANSWERS]
+    }
+
+    /// Bytes of places for each request.
+    pub fn place_bytes(&self) -> f64 {
+        self.bytes[PLACES]
     }
 }
 
-type Storage = Arc<RecordingStorage<MemoryStorage>>;
+pub type Storage = Arc<RecordingStorage<MemoryStorage>>;
 
 /// The storage's traffic of these runs since it was asked last.
-fn moved(storage: &Storage, runs: [&[RunRef]; 4]) -> [Moved; 4] {
+pub fn moved(storage: &Storage, runs: [&[RunRef]; 4]) -> [Moved; 4] {
     let mut kinds: BTreeMap<Id, usize> = BTreeMap::new();
     for (kind, runs) in runs.into_iter().enumerate() {
         kinds.extend(runs.iter().map(|run| (run.id, kind)));
@@ -118,9 +123,8 @@ fn moved(storage: &Storage, runs: [&[RunRef]; 4]) -> [Moved; 4] {
     all
 }
 
-/// Backs up all days but the last in rounds of one host, and the last in a round of `hosts` hosts,
-/// each of which has every `hosts`-th machine.
-pub fn exchange(trace: &Trace, hosts: usize) -> Result<Exchanged> {
+/// A repository with all days but the last, backed up in rounds of one host.
+pub fn before_last(trace: &Trace) -> Result<(Storage, Repository)> {
     let earlier = |machine: &Machine| Machine {
         name: machine.name.clone(),
         days: machine.days[..machine.days.len() - 1].to_vec(),
@@ -129,6 +133,13 @@ pub fn exchange(trace: &Trace, hosts: usize) -> Result<Exchanged> {
     let storage: Storage = Arc::new(RecordingStorage::new(MemoryStorage::new()));
     drop(Fleet::in_rounds_within(&before, 1, storage.clone())?);
     let repository = reopened(storage.clone())?;
+    Ok((storage, repository))
+}
+
+/// Backs up all days but the last in rounds of one host, and the last in a round of `hosts` hosts,
+/// each of which has every `hosts`-th machine.
+pub fn exchange(trace: &Trace, hosts: usize) -> Result<Exchanged> {
+    let (storage, repository) = before_last(trace)?;
     let folder = std::env::temp_dir();
     let options = RoundOptions { folder: folder.clone(), memory_bytes: 0, spool: false };
     let workspace = Workspace { folder, memory_bytes: 0 };
@@ -192,7 +203,7 @@ fn joined(
 }
 
 /// A machine on its last day.
-fn member(machine: &Machine) -> RoundMember<'_> {
+pub fn member(machine: &Machine) -> RoundMember<'_> {
     let mut disk = Disk::of(machine);
     machine.days.iter().for_each(|day| disk.change(day));
     RoundMember {
@@ -207,15 +218,17 @@ fn member(machine: &Machine) -> RoundMember<'_> {
 /// each join reads several blocks of each run.
 const SEGMENTS: [usize; 2] = [64, 128];
 
+/// Machines all of whose chunks are new on the second day, each in two machines.
+pub fn all_new(shape: &Shape, machines: usize, segments: usize) -> Trace {
+    let all_new = Shape { edited: 1.0, replaced: [1.0; 10], moved: 0.0, ..*shape };
+    generate(&Shape { machines, segments, days: 2, update_sharing: 2.0, ..all_new })
+}
+
 /// Exchanges of one machine on each host, the second of machines twice as large.
 fn marginal(shape: &Shape, hosts: usize) -> Result<(Marginal, Exchanged)> {
-    let of = |segments: usize| {
-        let all_new = Shape { edited: 1.0, replaced: [1.0; 10], moved: 0.0, ..*shape };
-        let shape = Shape { machines: hosts, days: 2, update_sharing: 2.0, ..all_new };
-        exchange(&generate(&Shape { segments, ..shape }), hosts)
-    };
+    let of = |segments: usize| exchange(&all_new(shape, hosts, segments), hosts);
     let (small, large) = (of(SEGMENTS[0])?, of(SEGMENTS[1])?);
-    Ok((Marginal::of(&small, &large), large))
+    Ok((Marginal::of(&small, &large, hosts), large))
 }
 
 /// What was counted, by the number of hosts.
@@ -256,43 +269,12 @@ pub fn table(shape: &Shape, hosts: &[usize]) -> Result<(Table, Marginal)> {
     Ok((table, last))
 }
 
-/// What that comes to in clusters of the published hosts.
-pub fn cluster(found: &Marginal) -> (Table, String) {
-    let title = "Metadata over the network in clusters of the published hosts, GB";
-    let mut table = Table::new(
-        title,
-        &["hosts", "of requests, a day", "published (output)", "of owned chunks, a round"],
-    );
-    let mut lines = ["of requests, a day", "of owned chunks, a round"].map(|name| Line {
-        name: name.to_owned(),
-        points: Vec::new(),
-        is_published: false,
-    });
-    for hosts in [25, 50, 100] {
-        let bytes = found.of_cluster(hosts);
-        for (line, bytes) in lines.iter_mut().zip(bytes) {
-            line.points.push((hosts as f64, bytes / 1e9));
-        }
-        let published = if hosts == PAPER.hosts { "660" } else { "-" };
-        let [requests, owners] = bytes.map(|bytes| number(bytes / 1e9));
-        table.row(vec![hosts.to_string(), requests, published.to_owned(), owners]);
-    }
-    table.note(format!(
-        "Bytes of the table above for the requests of 22 % of 25 volumes of 40 GB a host, and for \
-         the {:.0} million chunks of its index. Each of p joins reads a block of 64 KiB more \
-         of each host's run than is its own. Chunks that series have are written and read \
-         anew in each round by the product, where the papers' hosts keep their part of the index. \
-         Published: the slides' 5,500 GB less the 4,840 that are stored.",
-        PAPER.index_entries() / 1e6
-    ));
-    let all = PAPER.hosts as f64;
-    let published = Line {
-        name: "published: of requests".to_owned(),
-        points: vec![(all, 660.0)],
-        is_published: true,
-    };
-    let lines: Vec<Line> = lines.into_iter().chain([published]).collect();
-    (table, plot_values(title, ("hosts", "GB"), 0.0, &lines))
+/// What rounds of the product took.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    pub cpu_s: f64,
+    /// Bytes of changed segments, scanned once.
+    pub scanned_bytes: f64,
 }
 
 /// Processor time of a round of one host over the last day of a trace.

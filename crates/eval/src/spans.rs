@@ -226,8 +226,8 @@ pub fn comparison(exchanged: [f64; 2]) -> [Table; 2] {
         "Inputs: 22 % of 40 GB changed, 74.5 % of that stored already, 40 bytes a request and \
          its answer, and the cost model. Network: what is stored, and a request and its answer \
          for each chunk where it is looked up; for rounds, what the product's hosts exchanged \
-         (the table above, the most hosts), with and without the chunks that series have, which \
-         the product exchanges in each round. What dirty bits read, store and send follows from \
+         (the table above), with and without the chunks that series have, which the product \
+         counts and exchanges in each round. What dirty bits read, store and send follows from \
          the inputs alone. Stored here is what 74.5 % leave; the slides' 4.84 TB are 78 % less \
          than 22. Memory by formulas: of dirty bits a bit for each segment, of \
          look-ups that do not seek for each chunk a Bloom filter of 1 % of the host's index, of \

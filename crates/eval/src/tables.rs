@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::availability::Layout;
-use crate::buffers::{Measured, Simulated};
+use crate::buffers::Simulated;
+use crate::claims::{self, Claims};
 use crate::deletion::{self, Costs};
 use crate::generate::{Shape, generate};
 use crate::schemes::Outcomes;
@@ -74,6 +75,10 @@ pub fn run(options: &Tables) -> Result<()> {
                 Siltstone where it has them, beside the published figures.\n\n"
         .to_owned();
     let mut page = Page { folder: &options.out, text, begin: crate::now() };
+    if options.rounds_only {
+        rounds(&mut page, options)?;
+        return Ok(std::fs::write(options.out.join("RESULTS.md"), page.text)?);
+    }
     let shape = options.shape.shape();
     let generated = generate(&shape);
     let machines = format!("{} generated machines", generated.machines.len());
@@ -162,25 +167,29 @@ fn survival(
 /// The tables of 001 and of the rounds of 002.
 fn rounds(page: &mut Page<'_>, options: &Tables) -> Result<()> {
     let folder = std::env::temp_dir();
-    let simulated = Simulated { scale: options.scale, hosts: options.hosts, folder: &folder };
-    let exchanged = exchange::table(options.scale, options.hosts, &folder)?;
+    let shape = options.shape.shape();
+    let claims = Claims::new(&shape, options.claim_segments)?;
+    let (counted, answered) = network::table(&shape, &options.exchange_hosts)?;
+    let exchanged = exchange::table(options.scale, options.hosts, (&claims, &answered, &folder))?;
     let columns = ["hours", "published hours (output)"];
     page.lines("exchange", &exchanged, ("partitions", "hours", Some("way")), &columns)?;
-    page.both("figure-3", buffers::memory(&simulated)?)?;
+    let prints = &claims.prints()?;
+    let simulated =
+        Simulated { scale: options.scale, hosts: options.hosts, prints, folder: &folder };
+    page.both("figure-3", buffers::memory(&simulated, (&claims, &answered))?)?;
     for (name, table, svg) in buffers::figures(&simulated)? {
         page.both(name, (table, svg))?;
     }
     page.both("span-by-hosts", buffers::span_by_hosts(&simulated)?)?;
-    let shape = options.shape.shape();
-    let measured: Measured = network::cpu(&generate(&Shape { machines: 16, days: 2, ..shape }))?;
+    let measured = network::cpu(&generate(&Shape { machines: 16, days: 2, ..shape }))?;
     let columns = ["here", "published (output)"];
     let axis = ("in the unit of the row", 1, Axis::Logarithmic);
-    page.bars("resources", &buffers::resources(&measured), axis, &columns)?;
-    let (table, exchanged) = network::table(&shape, &options.exchange_hosts)?;
-    page.lines("network", &table, ("hosts", "bytes", None), &network::COLUMNS)?;
-    page.both("network-cluster", network::cluster(&exchanged))?;
-    let all = exchanged.of_cluster(spans::PAPER.hosts);
-    let [resources, hours] = spans::comparison(all);
+    let all = claims.of_cluster(spans::PAPER.hosts, &answered)?;
+    let of_host = all[0] / spans::PAPER.hosts as f64;
+    page.bars("resources", &buffers::resources(&measured, of_host), axis, &columns)?;
+    page.lines("network", &counted, ("hosts", "bytes", None), &network::COLUMNS)?;
+    page.both("network-cluster", claims::cluster(&answered, &claims)?)?;
+    let [resources, hours] = spans::comparison([all[0], all[1] + all[2]]);
     let axis = |unit| (unit, 1, Axis::Logarithmic);
     let columns = spans::RESOURCES.map(|column| [column, spans::PUBLISHED]);
     page.bars("ways", &resources, axis("in the unit of the legend"), columns.as_flattened())?;

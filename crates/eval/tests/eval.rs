@@ -30,7 +30,7 @@ fn disks_are_recorded_and_every_table_is_written() {
     let recorded = eval(&["record", "--disks", ".", "--trace", "t"], folder.path());
     assert!(recorded.contains("2 machines, 3 days"), "{recorded}");
     let small = ["--machines", "8", "--segments", "4", "--scale", "0.0005", "--trials", "20"];
-    let few = ["--deletion-segments", "64", "--exchange-hosts", "2"];
+    let few = ["--deletion-segments", "64", "--exchange-hosts", "2", "--claim-segments", "16"];
     let all = [&["tables", "--out", "out", "--trace", "t"], &small[..], &few[..]].concat();
     let text = eval(&all, folder.path());
     for title in [

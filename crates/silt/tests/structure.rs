@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 28] = [
+const CRATES: [&str; 29] = [
     "format",
     "chunking",
     "similarity",
@@ -33,6 +33,7 @@ const CRATES: [&str; 28] = [
     "cli",
     "sim",
     "silt",
+    "eval-neptune",
     "eval-routing",
     "eval",
     "bench",

@@ -1,7 +1,7 @@
 //! What the paper claims, and what this run says of it: every figure is computed from the outcomes.
 
-use crate::neptune::bases::Added;
-use crate::neptune::tables::{Run, saved};
+use crate::bases::Added;
+use crate::tables::{Run, saved};
 use silt_report::{Table, number};
 
 /// The least and the greatest of some values, as text.
@@ -34,8 +34,8 @@ fn of(runs: &[Run], keys: (&str, &str), value: impl Fn(&Outcomes<'_>) -> f64) ->
 
 /// Two schemes on one set.
 struct Outcomes<'r> {
-    ours: &'r crate::neptune::ways::Outcome,
-    other: &'r crate::neptune::ways::Outcome,
+    ours: &'r crate::ways::Outcome,
+    other: &'r crate::ways::Outcome,
 }
 
 /// How much faster ours is.

@@ -3,9 +3,9 @@
 use silt_similarity::SketchParameters;
 
 use crate::Result;
-use crate::neptune::prepare::{Prepared, Sketches};
-use crate::neptune::send::{Choice, Sent, Way, send};
-use crate::neptune::ways::way;
+use crate::prepare::{Prepared, Sketches};
+use crate::send::{Choice, Sent, Way, send};
+use crate::ways::way;
 use silt_report::{Line, Table, number, percent};
 
 /// Numbers of bases of figure 3.

@@ -3,11 +3,11 @@
 use silt_similarity::SketchParameters;
 
 use crate::Result;
-use crate::neptune::destination::{GROUPS, Search, WHOLE};
-use crate::neptune::endre::Match;
-use crate::neptune::prepare::{Prepared, Sketches};
-use crate::neptune::send::{Choice, Coder, Sent, Way, send};
-use crate::neptune::{cluster, endre, outside};
+use crate::destination::{GROUPS, Search, WHOLE};
+use crate::endre::Match;
+use crate::prepare::{Prepared, Sketches};
+use crate::send::{Choice, Coder, Sent, Way, send};
+use crate::{cluster, endre, outside};
 
 /// Names of the schemes on the command line, and in tables.
 pub const NAMES: [(&str, &str); 13] = [
@@ -129,7 +129,7 @@ fn full(prepared: &Prepared) -> Result<Outcome> {
     let (logical, mut compressed) = (prepared.sent_bytes(), 0);
     for version in prepared.versions.iter().filter(|version| version.round > 0) {
         let bytes = prepared.version(version);
-        compressed += zstd::bulk::compress(&bytes, crate::neptune::send::LEVEL)?.len() as u64;
+        compressed += zstd::bulk::compress(&bytes, crate::send::LEVEL)?.len() as u64;
     }
     Ok(Outcome { logical, sent: logical, compressed, ..Outcome::default() })
 }

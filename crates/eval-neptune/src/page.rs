@@ -1,7 +1,7 @@
 //! The text of the page, and the tables of what was chosen and what is missing.
 
-use crate::neptune::destination::GROUPS;
-use crate::neptune::set::{CREATED_WEIGHT, KIND_WEIGHT, OWNER_WEIGHT, SIZE_WEIGHT, WRITTEN_WEIGHT};
+use crate::destination::GROUPS;
+use crate::set::{CREATED_WEIGHT, KIND_WEIGHT, OWNER_WEIGHT, SIZE_WEIGHT, WRITTEN_WEIGHT};
 use silt_report::Table;
 
 /// The first lines.

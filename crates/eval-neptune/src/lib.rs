@@ -1,5 +1,12 @@
 //! Similarity replication (Neptune), and what it is compared with, on bytes.
 
+#![expect(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "an evaluation reads the clock, says how far it is, and computes shares"
+)]
+
 mod bases;
 mod claims;
 mod cluster;
@@ -13,6 +20,7 @@ mod page;
 mod prepare;
 mod read;
 mod recovery;
+mod segments;
 mod send;
 mod set;
 mod tables;
@@ -22,15 +30,16 @@ mod ways;
 mod tests;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
 use silt_similarity::SketchParameters;
 
-use crate::Result;
-use crate::neptune::prepare::{Prepared, Preparing, Sketches};
-use crate::neptune::tables::Run;
-use silt_report::Page;
+use crate::prepare::{Prepared, Preparing, Sketches};
+use crate::tables::Run;
+use silt_report::{Page, Result};
 
+/// What to run, and where to write it.
 #[derive(Args)]
 pub struct Options {
     /// The folder for NEPTUNE.md, a CSV file of each table and the plots.
@@ -58,6 +67,11 @@ pub struct Options {
     /// endre-adaptive, cbd, sidc, standard, neptune, neptune-whole, product, outside.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     ways: Vec<String>,
+}
+
+/// The clock, which only says how long something took.
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// A set with its sketches.

@@ -1,7 +1,7 @@
 //! Files by attribute vectors, with versions by edits, drawn from a seed.
 
 use crate::Result;
-use crate::neptune::set::{Attributes, Version};
+use crate::set::{Attributes, Version};
 use silt_report::{Random, floor};
 
 /// Sites that replicate to one destination.

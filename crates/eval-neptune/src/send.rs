@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use silt_similarity::{Candidate, DeltaCoder, PrefixCoder, XdeltaCoder};
 
-use crate::neptune::destination::{Destination, Search};
-use crate::neptune::prepare::{Cut, Prepared, Sketches};
+use crate::destination::{Destination, Search};
+use crate::prepare::{Cut, Prepared, Sketches};
 use crate::{Result, now};
 use silt_report::Random;
 

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::neptune::prepare::Prepared;
+use crate::prepare::Prepared;
 use crate::{Result, now};
 
 /// Bytes of a window.
@@ -251,7 +251,7 @@ pub fn send(
             found.logical += bytes.len() as u64;
             found.matched += matched;
             found.sent += rest.len() as u64 + matches * match_bytes;
-            found.packed += zstd::bulk::compress(&rest, crate::neptune::send::LEVEL)?.len() as u64;
+            found.packed += zstd::bulk::compress(&rest, crate::send::LEVEL)?.len() as u64;
             found.packed += matches * match_bytes;
             found.sample += sampled;
             found.search += searched;

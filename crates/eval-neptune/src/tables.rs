@@ -1,6 +1,6 @@
 //! The tables and figures that compare schemes: figures 4 to 7 and table I of the paper.
 
-use crate::neptune::ways::Outcome;
+use crate::ways::Outcome;
 use silt_report::{Table, bars, number, percent};
 
 /// The outcomes of one set.

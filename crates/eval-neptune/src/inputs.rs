@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use silt_similarity::SketchParameters;
 
-use crate::neptune::destination::{Destination, WHOLE};
-use crate::neptune::prepare::Prepared;
+use crate::destination::{Destination, WHOLE};
+use crate::prepare::Prepared;
 use silt_report::floor;
 use silt_report::{Table, number, percent};
 

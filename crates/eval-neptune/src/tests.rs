@@ -1,13 +1,13 @@
 use silt_similarity::SketchParameters;
 
 use crate::Result;
-use crate::neptune::cluster;
-use crate::neptune::destination::{GROUPS, Search, WHOLE};
-use crate::neptune::endre::{self, Match};
-use crate::neptune::generate::{PROFILES, generate};
-use crate::neptune::prepare::{Prepared, Preparing, Sketches};
-use crate::neptune::send::{Choice, Coder, Sent, Way, send};
-use crate::neptune::set::DIMENSIONS;
+use crate::cluster;
+use crate::destination::{GROUPS, Search, WHOLE};
+use crate::endre::{self, Match};
+use crate::generate::{PROFILES, generate};
+use crate::prepare::{Prepared, Preparing, Sketches};
+use crate::send::{Choice, Coder, Sent, Way, send};
+use crate::set::DIMENSIONS;
 
 const WAY: Way = Way {
     search: WHOLE,

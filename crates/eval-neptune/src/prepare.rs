@@ -6,7 +6,7 @@ use silt_chunking::{Chunker, Fingerprinter};
 use silt_format::{Chunking, Fingerprint, SEGMENT_BYTES};
 use silt_similarity::{Sketch, SketchParameters, Sketcher};
 
-use crate::neptune::set::{DIMENSIONS, Version};
+use crate::set::{DIMENSIONS, Version};
 use crate::{Result, now};
 
 /// Chunks of the published size.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use silt_similarity::{Chain, ChainParameters, XdeltaCoder};
 
-use crate::neptune::prepare::Prepared;
+use crate::prepare::Prepared;
 use crate::{Result, now};
 use silt_report::{Line, Table, number, plot_values};
 
@@ -26,7 +26,7 @@ fn chains(prepared: &Prepared, parameters: ChainParameters) -> Result<Vec<(Chain
     let mut files: Vec<Vec<usize>> = versions.into_values().collect();
     files.sort_by_key(|versions| std::cmp::Reverse(versions.len()));
     files.truncate(FILES[FILES.len() - 1]);
-    let mut coder = XdeltaCoder::new(Some(crate::neptune::send::LEVEL));
+    let mut coder = XdeltaCoder::new(Some(crate::send::LEVEL));
     let mut chains = Vec::new();
     for versions in files {
         let (mut chain, mut bytes) = (Chain::new(parameters), 0);
@@ -43,7 +43,7 @@ fn chains(prepared: &Prepared, parameters: ChainParameters) -> Result<Vec<(Chain
 /// Decodes the last versions of so many files. Returns seconds, objects read at most for one, and
 /// megabytes.
 fn restore(chains: &[(Chain, u64)], files: usize) -> Result<(f64, usize, f64)> {
-    let mut coder = XdeltaCoder::new(Some(crate::neptune::send::LEVEL));
+    let mut coder = XdeltaCoder::new(Some(crate::send::LEVEL));
     let (mut most, mut bytes, start) = (0, 0, now());
     for place in 0..files {
         let (chain, version) = &chains[place % chains.len()];

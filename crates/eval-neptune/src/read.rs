@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use silt_source::{SourceOptions, open_source};
 
 use crate::Result;
-use crate::neptune::generate::SOURCES;
-use crate::neptune::set::{Attributes, Version};
+use crate::generate::SOURCES;
 use crate::segments::for_each_segment;
+use crate::set::{Attributes, Version};
 use silt_report::draw;
 
 /// Bytes of a file at most; larger ones are left out.

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 
 use silt_format::Fingerprint;
 
-use crate::neptune::destination::BLOOM_BYTES;
-use crate::neptune::prepare::Prepared;
+use crate::destination::BLOOM_BYTES;
 use crate::now;
+use crate::prepare::Prepared;
 use silt_report::floor;
 
 /// Nodes of the cluster.
@@ -108,7 +108,7 @@ pub fn send(prepared: &Prepared) -> crate::Result<Routed> {
             let prints = PRINT_BYTES * version.chunks.len() as u64;
             routed.raw += raw.len() as u64;
             routed.sent += raw.len() as u64 + prints;
-            let level = crate::neptune::send::LEVEL;
+            let level = crate::send::LEVEL;
             routed.packed += zstd::bulk::compress(&raw, level)?.len() as u64 + prints;
         }
     }

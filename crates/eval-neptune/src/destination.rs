@@ -6,8 +6,8 @@ use std::mem::size_of;
 use silt_format::Fingerprint;
 use silt_similarity::{Candidate, GroupParameters, Groups, Sketch, SketchCache, SketchIndex};
 
-use crate::neptune::prepare::{Cut, Prepared, Sketches};
-use crate::neptune::set::DIMENSIONS;
+use crate::prepare::{Cut, Prepared, Sketches};
+use crate::set::DIMENSIONS;
 
 /// Bytes of the chunks of a container.
 pub const CONTAINER_BYTES: usize = 4_718_592;

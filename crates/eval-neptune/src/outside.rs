@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::Result;
-use crate::neptune::prepare::{Cut, Prepared};
+use crate::prepare::{Cut, Prepared};
 
 /// What a program sent after round 0, or why there is nothing.
 pub struct Outside {

@@ -2,11 +2,11 @@
 
 use silt_similarity::{GroupParameters, Groups};
 
-use crate::neptune::destination::{GROUPS, Search, WHOLE};
-use crate::neptune::prepare::{Prepared, Sketches};
-use crate::neptune::send::{Way, send};
-use crate::neptune::set::{Attributes, DIMENSIONS};
-use crate::neptune::ways::{CACHED, way};
+use crate::destination::{GROUPS, Search, WHOLE};
+use crate::prepare::{Prepared, Sketches};
+use crate::send::{Way, send};
+use crate::set::{Attributes, DIMENSIONS};
+use crate::ways::{CACHED, way};
 use crate::{Result, now};
 use silt_report::{Random, floor};
 use silt_report::{Table, number, percent};
