@@ -214,6 +214,30 @@ fn ended_children_cpu_s() -> f64 {
     ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
+/// Prints the processor time of both ends over time.
+fn print_curves(curves: &[(&str, Vec<Point>)]) {
+    println!("\n| system | until, s | on the line, MB | source CPU % | destination CPU % |");
+    println!("|---|---:|---:|---:|---:|");
+    for (name, points) in curves {
+        for pair in points.windows(2) {
+            let [before, after] = [pair[0], pair[1]];
+            let seconds = after.seconds - before.seconds;
+            let share = |end: usize| (after.cpu_s[end] - before.cpu_s[end]) / seconds * 100.0;
+            println!(
+                "| {name} | {:.0} | {:.2} | {:.2} | {:.2} |",
+                after.seconds,
+                (after.bytes - before.bytes) as f64 / 1e6,
+                share(0),
+                share(1)
+            );
+        }
+    }
+    println!(
+        "\nPublished: 2.47 % of the processor at the source, 4.7 to 9.8 % at the destination \
+         (Neptune, figure 9)."
+    );
+}
+
 pub fn run(options: &Options) -> Result<()> {
     let disks = Disks::find(&options.disks.disks, &options.disks.vms, options.days + 1)?;
     let work = options.disks.work.join("line");
@@ -265,25 +289,6 @@ pub fn run(options: &Options) -> Result<()> {
         whole / 1e6,
         whole / rate
     );
-    println!("\n| system | until, s | on the line, MB | source CPU % | destination CPU % |");
-    println!("|---|---:|---:|---:|---:|");
-    for (name, points) in &curves {
-        for pair in points.windows(2) {
-            let [before, after] = [pair[0], pair[1]];
-            let seconds = after.seconds - before.seconds;
-            let share = |end: usize| (after.cpu_s[end] - before.cpu_s[end]) / seconds * 100.0;
-            println!(
-                "| {name} | {:.0} | {:.2} | {:.2} | {:.2} |",
-                after.seconds,
-                (after.bytes - before.bytes) as f64 / 1e6,
-                share(0),
-                share(1)
-            );
-        }
-    }
-    println!(
-        "\nPublished: 2.47 % of the processor at the source, 4.7 to 9.8 % at the destination \
-         (Neptune, figure 9)."
-    );
+    print_curves(&curves);
     remove(&bench.work)
 }
