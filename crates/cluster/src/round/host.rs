@@ -44,9 +44,9 @@ pub struct RoundHostOptions {
     pub host: Name,
     /// How its volumes are scanned.
     pub round_options: RoundOptions,
-    /// Without a question for so long, the host does without the coordinator: what it has scanned
-    /// is backed up, and shares what the shared store has.
-    pub patience: Duration,
+    /// Without a question for so long, before the first one and after it, the host does without the
+    /// coordinator: what it has scanned is backed up, and shares what the shared store has.
+    pub patience: [Duration; 2],
 }
 
 /// A host in a round.
@@ -129,16 +129,16 @@ impl<'a> RoundHost<'a> {
                 lock(&self.board).states.insert(name, state);
                 continue;
             }
-            let (is_end, asked_ns) = {
+            let (is_end, asked_ns, is_asked) = {
                 let board = lock(&self.board);
-                (board.is_end, board.asked_ns)
+                (board.is_end, board.asked_ns, board.turn > 0)
             };
             if is_end {
                 return Ok(true);
             }
             let silent_ns = env.now_ns().saturating_sub(asked_ns);
-            if i128::from(silent_ns) > i128::try_from(self.options.patience.as_nanos()).unwrap_or(0)
-            {
+            let patience = self.options.patience[usize::from(is_asked)];
+            if i128::from(silent_ns) > i128::try_from(patience.as_nanos()).unwrap_or(0) {
                 return self.go_on_alone(scanned);
             }
             env.sleep_ns(LOOK_NS);

@@ -165,7 +165,7 @@ fn preview(limit: Option<u64>) -> (Vec<PartReport>, Asked) {
                     round: ROUND,
                     host: host.clone(),
                     round_options: RoundOptions { folder, memory_bytes: 0, spool: false },
-                    patience: Duration::from_mins(5),
+                    patience: [Duration::from_mins(5), Duration::from_mins(5)],
                 };
                 assert!(
                     RoundHost::new(repository, &series, &options).run(&bus, &messages).unwrap()

@@ -224,7 +224,7 @@ fn host(shared: &Shared, course: &Course<'_>, round: u64, number: usize, dies: &
         round,
         host: name(&format!("host{number}")),
         round_options: RoundOptions { folder, memory_bytes: 0, spool: false },
-        patience: course.patience.max(4 * BRIEF),
+        patience: [LONG, course.patience.max(4 * BRIEF)],
     };
     let bus = (course.bus)(options.host.as_str());
     let messages = Messages::new(&repository.objects);

@@ -309,7 +309,7 @@ fn host(
         round,
         host,
         round_options: RoundOptions { folder, memory_bytes: 0, spool: false },
-        patience: course.patience.max(8 * BRIEF),
+        patience: [LONG, course.patience.max(8 * BRIEF)],
     };
     let (disks, events) = (&fleet.hosts[number], &fleet.events);
     let series = Disks { disks, events, ended: Mutex::default(), released: AtomicU64::new(0) };
@@ -410,6 +410,29 @@ fn a_host_that_dies_harms_no_other() {
         assert!([0, 2].contains(&hosts[1].1), "{hosts:?}");
         fleet.verify(&[0, 2]);
     }
+}
+
+#[test]
+fn a_host_whose_coordinator_has_gone_before_it_asked_is_free_soon() {
+    let fleet = Fleet::new(1, 1);
+    let context = SystemEnv::context();
+    let repository = open(Arc::clone(&fleet.storage) as _, context.clone());
+    let folder = fleet.folder.path().to_owned();
+    let options = RoundHostOptions {
+        round: 7,
+        host: fleet.names()[0].clone(),
+        round_options: RoundOptions { folder, memory_bytes: 0, spool: false },
+        patience: [BRIEF, LONG],
+    };
+    let (disks, events) = (&fleet.hosts[0], &fleet.events);
+    let series = Disks { disks, events, ended: Mutex::default(), released: AtomicU64::new(0) };
+    let (bus, messages) = (local(), Messages::new(&repository.objects));
+    let began_ns = context.env.now_ns();
+    let host = RoundHost::new(&repository, &series, &options);
+    assert!(!host.run(&*bus("host"), &messages).unwrap(), "it has not ended as it should");
+    let waited = Duration::from_nanos(u64::try_from(context.env.now_ns() - began_ns).unwrap());
+    assert!(waited >= BRIEF && waited < LONG / 2, "{waited:?}");
+    assert!(series.ended.into_inner().unwrap().is_empty());
 }
 
 #[test]

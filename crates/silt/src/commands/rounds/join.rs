@@ -12,9 +12,10 @@ use super::run::Rounds;
 use crate::commands::made_here::MeasuredHere;
 use crate::commands::{Failure, temporary_folder};
 
-/// Without a question for so long, the host does without the coordinator, which may be reading or
-/// writing the index of the shared store meanwhile.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// Without a question for so long, before the first one and after it, the host does without the
+/// coordinator. One that is there asks soon after it has called; later it may be reading or writing
+/// the index of the shared store.
+const PATIENCE: [Duration; 2] = [Duration::from_mins(3), Duration::from_mins(10)];
 
 impl HostSeries for Rounds<'_> {
     fn plan(&self) -> Result<Vec<PlannedSeries>, Error> {
