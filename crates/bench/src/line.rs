@@ -13,7 +13,7 @@ use crate::disks::Disks;
 use crate::hosts::cpu_s;
 use crate::link::{Delay, FarMachine};
 use crate::process::Call;
-use crate::replicate::{PASSWORD, Server, WINDOW, bits_per_second, copied, remove};
+use crate::replicate::{PASSWORD, Server, WINDOW, bits_per_second, copied, remove, silt_with};
 
 const SILT_PORT: u16 = 7424;
 const RSYNC_PORT: u16 = 7425;
@@ -70,12 +70,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn silt(&self, repository: &str) -> Call {
-        Call::new(&self.options.silt)
-            .env("SILT_REPOSITORY", self.work.join(repository))
-            .env("SILT_PASSWORD", PASSWORD)
-            .env("SILT_TO_PASSWORD", PASSWORD)
-            .env("XDG_STATE_HOME", self.work.join("state"))
-            .env("SILT_CACHE_DIR", self.work.join("cache"))
+        silt_with(&self.options.silt, &self.work, repository)
     }
 
     /// The bytes of a day's disks that are not holes.

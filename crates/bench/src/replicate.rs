@@ -81,6 +81,16 @@ impl Sent {
     }
 }
 
+/// The silt program with a repository of the work folder, and what it remembers there, too.
+pub fn silt_with(silt: &Path, work: &Path, repository: &str) -> Call {
+    Call::new(silt)
+        .env("SILT_REPOSITORY", work.join(repository))
+        .env("SILT_PASSWORD", PASSWORD)
+        .env("SILT_TO_PASSWORD", PASSWORD)
+        .env("XDG_STATE_HOME", work.join("state"))
+        .env("SILT_CACHE_DIR", work.join("cache"))
+}
+
 struct Bench<'a> {
     options: &'a ReplicateOptions,
     disks: Disks,
@@ -89,12 +99,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn silt(&self, repository: &str) -> Call {
-        Call::new(&self.options.silt)
-            .env("SILT_REPOSITORY", self.work.join(repository))
-            .env("SILT_PASSWORD", PASSWORD)
-            .env("SILT_TO_PASSWORD", PASSWORD)
-            .env("XDG_STATE_HOME", self.work.join("state"))
-            .env("SILT_CACHE_DIR", self.work.join("cache"))
+        silt_with(&self.options.silt, &self.work, repository)
     }
 
     fn restic(&self, repository: &str) -> Option<Call> {
