@@ -19,6 +19,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A process with its children, which are killed with it.
 pub struct Group {
     child: Child,
+    /// Whether it was waited for: then another process may have its number.
+    is_gone: bool,
 }
 
 impl Group {
@@ -27,23 +29,30 @@ impl Group {
         let log = File::options().create(true).append(true).open(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        Ok(Self { child })
+        Ok(Self { child, is_gone: false })
+    }
+
+    fn id(&self) -> Option<Pid> {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        id.filter(|_| !self.is_gone)
     }
 
     pub fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // Nobody may be left in it.
-        id.map(|id| kill_process_group(id, signal).ok());
+        self.id().map(|id| kill_process_group(id, signal).ok());
     }
 
     /// Kills all of them. A process is gone once it was waited for, and its children soon after.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         drop(self.child.wait());
+        self.is_gone = true;
     }
 
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+        let status = self.child.try_wait()?;
+        self.is_gone |= status.is_some();
+        Ok(status)
     }
 
     /// Waits for its end, for at most so long.
@@ -62,7 +71,7 @@ impl Group {
 
     /// Asks it to end.
     pub fn end(&mut self) -> Result<Option<ExitStatus>> {
-        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(id) = self.id() {
             rustix::process::kill_process(id, Signal::TERM)?;
         }
         self.wait(END)
@@ -151,6 +160,26 @@ impl Host {
         }
         let mut command = self.command(&["agent", "run", "--json"]);
         self.agent = Some(Group::start(&mut command, &self.path("log"))?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_was_waited_for_is_not_signalled() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let log = folder.path().join("log");
+        let mut over = Group::start(&mut Command::new("true"), &log)?;
+        assert!(over.id().is_some());
+        assert!(over.wait(END)?.is_some_and(|status| status.success()));
+        assert_eq!(over.id(), None, "another process may have its number");
+        let mut killed = Group::start(Command::new("sleep").arg("1000"), &log)?;
+        killed.kill();
+        assert_eq!(killed.id(), None);
+        assert!(killed.ended()?.is_some_and(|status| !status.success()));
         Ok(())
     }
 }
