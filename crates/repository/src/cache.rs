@@ -6,7 +6,8 @@ use std::hash::Hash;
 /// Keeps the values used most recently, as many as weigh at most a given number of bytes.
 pub struct WeightedCache<K, V> {
     entries: HashMap<K, Entry<V>>,
-    bytes_max: usize,
+    /// What all values weigh at most; may change.
+    pub bytes_max: usize,
     bytes: usize,
     clock: u64,
 }

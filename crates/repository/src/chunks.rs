@@ -40,6 +40,8 @@ pub struct ChunkCache {
     /// Buffers of frames that were dropped. Frames are decoded by any thread, and an allocator that
     /// gets them back one by one keeps room for them in each thread's part of the heap.
     spare: Kept<Vec<u8>>,
+    /// Bytes of frames where there are deltas.
+    frames_with_bases_bytes: usize,
 }
 
 impl ChunkCache {
@@ -51,13 +53,20 @@ impl ChunkCache {
             frames: Mutex::new(WeightedCache::new(frames_bytes)),
             parts: Arc::new(Parts::new(to_u64(parts_bytes))),
             spare: Kept::default(),
+            frames_with_bases_bytes: frames_bytes,
         }
     }
 
     /// A cache of the size that the budget of one operation on `objects` allows.
     pub fn within(objects: &Objects, budget: Budget) -> Self {
-        let frames_bytes = budget.frames_bytes(objects.storage.request_bytes() > 0);
-        Self::new(budget.directories_bytes(), frames_bytes, budget.parts_bytes())
+        let is_distant = objects.storage.request_bytes() > 0;
+        let frames_bytes = budget.frames_bytes(is_distant);
+        let mut cache = Self::new(budget.directories_bytes(), frames_bytes, budget.parts_bytes());
+        if !is_distant {
+            // Bases lie in many frames, and nothing is read ahead.
+            cache.frames_with_bases_bytes += budget.parts_bytes();
+        }
+        cache
     }
 }
 
@@ -211,6 +220,9 @@ impl ChunkReader {
             Err(turn) => turn,
         };
         let container = Arc::new(open_container(&self.objects, store.id, number, tag)?);
+        if !container.directory.deltas.is_empty() {
+            lock(&self.cache.frames).bytes_max = self.cache.frames_with_bases_bytes;
+        }
         lock(&self.cache.open).insert(key, Arc::clone(&container), container.weight());
         Ok(container)
     }
@@ -240,18 +252,11 @@ impl ChunkReader {
         if self.objects.storage.request_bytes() == 0 {
             return;
         }
-        let mut frames: BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)> = BTreeMap::new();
-        for reference in references {
-            let Ok(reference) = self.holder(reference) else { continue };
-            let base = self.base(reference).ok().flatten();
-            for reference in [Some(reference), base].into_iter().flatten() {
-                let place = (reference.store(), reference.container());
-                let Ok(container) = self.container(reference) else { continue };
-                let Some(slot) = container.directory.slot(reference.slot()) else { continue };
-                let of_container = frames.entry(place);
-                let of_container = of_container.or_insert_with(|| (container, BTreeSet::new()));
-                of_container.1.insert(slot.frame);
-            }
+        let mut frames = BTreeMap::new();
+        let mut references: Vec<Reference> = references.collect();
+        // What links lead to and deltas are applied to is whole.
+        for _ in 0..2 {
+            references = self.add_frames(references, &mut frames);
         }
         let held = lock(&self.cache.frames);
         for (container, frames) in frames.values_mut() {
@@ -262,6 +267,33 @@ impl ChunkReader {
         let blocks =
             frames.values().map(|(container, frames)| container.blocks(frames.iter().copied()));
         self.objects.expect(blocks, scratch);
+    }
+
+    /// Adds the frames that hold these chunks. Returns where their links lead and what their deltas
+    /// are applied to. Each container is looked up once.
+    fn add_frames(
+        &self,
+        mut references: Vec<Reference>,
+        frames: &mut BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)>,
+    ) -> Vec<Reference> {
+        let place = |reference: &Reference| (reference.store(), reference.container());
+        let mut beyond = Vec::new();
+        references.sort_unstable();
+        for references in references.chunk_by(|one, next| place(one) == place(next)) {
+            let Ok(container) = self.container(references[0]) else { continue };
+            let of_container = frames.entry(place(&references[0]));
+            let (container, of_container) =
+                of_container.or_insert_with(|| (container, BTreeSet::new()));
+            for reference in references {
+                let (directory, slot) = (&container.directory, reference.slot());
+                match directory.slot(slot) {
+                    Some(slot) => _ = of_container.insert(slot.frame),
+                    None => beyond.extend(link_target(container, *reference)),
+                }
+                beyond.extend(directory.delta(slot).map(|delta| delta.base));
+            }
+        }
+        beyond
     }
 
     /// Reads the data of these chunks now, for the threads that will read them.
