@@ -34,6 +34,8 @@ pub trait Bus: Send + Sync {
     fn take(&self, pool: &Name, patience: Duration) -> Result<Option<Delivery>>;
 
     /// Says how a job that was taken goes on. A job that is somebody else's by now stays theirs.
+    ///
+    /// The key of a job that is over is free a moment later: several servers agree on it first.
     fn settle(&self, delivery: &Delivery, state: JobState) -> Result<()>;
 
     /// Takes a lease for `term`, unless it is held.

@@ -57,6 +57,13 @@ fn drain(bus: &dyn Bus, pool: &str) {
     }
 }
 
+/// Offers a job whose key's last job is over: servers that agree among themselves free it a moment
+/// later.
+fn offer_to_free_key(bus: &dyn Bus, job: &Job) {
+    let offered = || Some(bus.offer(job).unwrap()).filter(|offered| *offered != Offer::Present);
+    assert_eq!(eventually(offered), Offer::Added);
+}
+
 fn jobs_come_in_order_and_once(site: &dyn Site) {
     let (one, two) = (site.member(), site.member());
     for number in 0..3 {
@@ -85,7 +92,7 @@ fn a_key_has_one_job(site: &dyn Site) {
     assert_eq!(bus.offer(&job("web1", "tuesday")).unwrap(), Offer::Present, "it runs");
     bus.settle(&running, JobState::Done).unwrap();
     assert_eq!(bus.offer(&job("web1", "monday")).unwrap(), Offer::Repeated, "it is done");
-    assert_eq!(bus.offer(&job("web1", "tuesday")).unwrap(), Offer::Added);
+    offer_to_free_key(&*bus, &job("web1", "tuesday"));
     drain(&*bus, "backup");
     site.pass(site.repeats() + SECOND);
     assert_eq!(bus.offer(&job("web1", "monday")).unwrap(), Offer::Added, "nobody remembers");
@@ -131,7 +138,7 @@ fn a_hopeless_job_is_dropped(site: &dyn Site) {
         bus.settle(&taken, JobState::Again(Duration::ZERO)).unwrap();
     }
     assert!(bus.take(&name("backup"), SHORT).unwrap().is_none());
-    assert_eq!(bus.offer(&job("web4", "another")).unwrap(), Offer::Added, "its key is free");
+    offer_to_free_key(&*bus, &job("web4", "another"));
     drain(&*bus, "backup");
 }
 
