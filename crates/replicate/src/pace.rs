@@ -48,11 +48,15 @@ impl Pace {
     /// Notes that chunks were sent.
     pub fn sent(&mut self, bytes: u64, now_ns: i64) {
         self.bytes += bytes;
-        if self.bytes < SPAN_BYTES {
-            return;
-        }
         let elapsed_ns = now_ns.saturating_sub(self.began_ns).max(1);
         let milliseconds = u64::try_from(elapsed_ns / 1_000_000).unwrap_or(0).max(1);
+        // Compressed, the whole span would have been sent by now: on a thin line, a span of frames
+        // takes far more bytes than all that is saved before.
+        let compressed_bytes = self.compressed_rate.saturating_mul(milliseconds) / 1000;
+        let is_late = self.sends_frames && compressed_bytes > SPAN_BYTES;
+        if self.bytes < SPAN_BYTES && !is_late {
+            return;
+        }
         let rate = self.bytes.saturating_mul(1000) / milliseconds;
         let waits = self.waited_ns > elapsed_ns / 4;
         if self.sends_frames {
@@ -110,6 +114,20 @@ mod tests {
         assert!(!pace.sends_frames());
         send(&mut pace, &mut now_ns, 1, (400, 10));
         assert!(pace.sends_frames(), "after a while they are tried again");
+    }
+
+    #[test]
+    fn frames_are_given_up_before_the_end_of_a_span_if_they_are_slower() {
+        let (mut pace, mut now_ns) = (Pace::new(5), 5);
+        send(&mut pace, &mut now_ns, 1, (3_000, 100));
+        let mut sent_bytes = 0;
+        while pace.sends_frames() {
+            pace.waited(now_ns, now_ns + 900 * MS);
+            now_ns += 1_000 * MS;
+            pace.sent(1 << 20, now_ns);
+            sent_bytes += 1 << 20;
+        }
+        assert_eq!(sent_bytes, 4 << 20, "as much as was sent in the time of a compressed span");
     }
 
     #[test]
