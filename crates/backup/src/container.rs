@@ -6,10 +6,9 @@ use std::sync::Arc;
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
     ApplicationRun, BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error,
-    FRAMES_MAX, Fingerprint, HEADER_BYTES, ObjectKind, ObjectTag, Reference, Result, Sealer,
-    SeriesId, names,
+    FRAMES_MAX, Fingerprint, FramePacker, HEADER_BYTES, ObjectKind, ObjectTag, RawFrame, Reference,
+    Result, Sealer, SeriesId, large_frame_bytes, names,
 };
-use silt_repository::frame_packer::{FramePacker, RawFrame, large_frame_bytes};
 use silt_repository::objects::{Address, Objects, close_object};
 use silt_repository::upload::Uploads;
 use silt_repository::upload_queue::Upload;

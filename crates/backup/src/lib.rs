@@ -8,7 +8,6 @@
 mod adopt;
 mod clean;
 mod commit;
-mod compression;
 mod container;
 mod described;
 mod detect;

@@ -9,13 +9,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::number::to_u64;
-use silt_format::{BlockWriter, Error, Result, SEGMENT_BYTES, Sealer};
+use silt_format::{BlockWriter, Compression, Error, Result, SEGMENT_BYTES, Sealer};
 use silt_repository::buffers::Buffers;
 use silt_repository::event::Warning;
 use silt_repository::sync::lock;
 use silt_source::VolumeSource;
 
-use super::compression::Compression;
 use super::feed::{Claim, Feed, SegmentClaim, read_or_mark};
 use super::recorded::RecordedTree;
 use super::scan::{Outcome, ScanBuffers, Scanned, Scanner, SegmentDraft, source_error};

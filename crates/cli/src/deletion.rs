@@ -6,6 +6,8 @@ use silt_format::RetentionPolicy;
 use silt_terminal::failure::Failure;
 use silt_terminal::snapshot_name;
 
+use crate::compression;
+
 #[derive(Args)]
 pub struct Delete {
     /// Ids, SERIES@latest or SERIES@2026-11-20.
@@ -171,6 +173,14 @@ pub struct Optimize {
     /// Rewrite a container if that makes it smaller by at least this many percent.
     #[arg(long, default_value_t = 5.0, value_name = "PERCENT")]
     pub min_container: f64,
+    /// How much to compress what is rewritten: a name or a zstd level as for `silt init`.
+    /// Containers that become smaller by it alone are rewritten, too.
+    #[arg(long, default_value = "9", value_name = "LEVEL", allow_negative_numbers = true,
+        value_parser = compression::level)]
+    pub compression: i32,
+    /// Only store chunks as deltas; compress as backups do.
+    #[arg(long, conflicts_with = "compression")]
+    pub deltas_only: bool,
     /// Print what would be saved, and change nothing.
     #[arg(long)]
     pub dry_run: bool,

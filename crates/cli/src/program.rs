@@ -288,11 +288,13 @@ They can be brought back with `silt undelete` until a reclaim frees their space.
         after_help = "Examples:\n  silt sweep\n  silt sweep web1 --dry-run --json"
     )]
     Sweep(Sweep),
-    /// Store chunks that resemble others as their differences; needs time and saves space
+    /// Store similar chunks as their differences, and compress more; needs time and saves space
     #[command(after_help = "Examples:
   silt optimize
   silt optimize web1 --dry-run
   silt optimize db1 --min-saved 50 --memory 512
+  silt optimize db1 --compression best
+  silt optimize web1 --deltas-only
 
 Snapshots stay as they are. A chunk is read from at most two containers afterwards. Chunks that
 others are stored as differences from stay until a sweep finds that none needs them. Older versions

@@ -1,7 +1,7 @@
 //! The directories of containers and recipe packs.
 
 use crate::codec::{Decoder, Encoder, REQUIRED, unsupported};
-use crate::{Error, Fingerprint, Hashed, Reference, Result, SEGMENT_BYTES};
+use crate::{BLOCK_BYTES, Error, Fingerprint, Hashed, Reference, Result, SEGMENT_BYTES};
 
 /// Maximum number of chunks in a container: slots have 16 bits.
 pub const CONTAINER_SLOTS_MAX: usize = 1 << 16;
@@ -219,6 +219,17 @@ impl Directory {
     pub fn chunk_bytes(&self, slot: u16) -> Option<u32> {
         let delta = self.delta(slot).map(|delta| delta.chunk_bytes);
         delta.or_else(|| self.slot(slot).map(|place| place.length))
+    }
+
+    /// Whether most chunks are whole blocks: those of disks, which are read one by one.
+    pub fn is_of_blocks(&self) -> bool {
+        let lengths = self.slots().filter_map(|(slot, _)| self.chunk_bytes(slot));
+        let (mut blocks, mut all) = (0_usize, 0_usize);
+        for length in lengths {
+            blocks += usize::from((length as usize).is_multiple_of(BLOCK_BYTES));
+            all += 1;
+        }
+        2 * blocks > all
     }
 
     /// Iterates over every slot's number and location, ascending, without links.

@@ -5,10 +5,12 @@
 mod advice;
 mod block;
 mod codec;
+mod compression;
 mod dead;
 mod directory;
 mod envelope;
 mod error;
+mod frame_packer;
 mod head;
 mod host_keys;
 mod ids;
@@ -33,6 +35,7 @@ mod writers;
 
 pub use advice::Advice;
 pub use block::{BLOCK_OVERHEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockReader, BlockWriter};
+pub use compression::Compression;
 pub use dead::{
     DEAD_LIST_PARTS_MAX, DEAD_RANGES_MAX, DeadRange, decode_dead_ranges, encode_dead_ranges,
 };
@@ -45,6 +48,7 @@ pub use envelope::{
     RepositoryId, SealScheme, SeriesId,
 };
 pub use error::{Error, ErrorKind, Result, ResultExt};
+pub use frame_packer::{FramePacker, RawFrame, large_frame_bytes};
 pub use head::{
     AHEAD_NS_MAX, DeadListRef, DeletedEntry, Head, LeakForecast, SnapshotEntry, StoreEntry,
     StoreWriter,

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockWriter, Config, Delta, Fingerprint, Link, ObjectKind, ObjectTag, Result, Sealer, SeriesId,
-    names,
+    BlockWriter, Compression, Config, Delta, Fingerprint, FramePacker, Link, ObjectKind, ObjectTag,
+    Result, Sealer, SeriesId, large_frame_bytes, names,
 };
 
-use crate::frame_packer::{FramePacker, large_frame_bytes};
 use crate::objects::{Address, Objects, close_object};
 
 /// A container that is being written; nothing is stored before it is finished.
 pub struct ContainerDraft {
     name: String,
     sealer: Sealer,
+    compression: Compression,
     writer: BlockWriter,
     packer: FramePacker,
     /// The configured size of frames, and that of large ones.
@@ -41,13 +41,14 @@ impl ClosedContainer {
 }
 
 impl ContainerDraft {
-    /// A draft of container `number` of a store, with the tag of the session that writes it.
+    /// A draft of container `number` of a store, with the tag of the session that writes it. Its
+    /// frames are compressed by `compression`, whatever the configuration says.
     pub fn new(
         objects: &Objects,
         config: &Config,
         store: SeriesId,
-        number: u32,
-        tag: ObjectTag,
+        (number, tag): (u32, ObjectTag),
+        compression: Compression,
     ) -> Result<Self> {
         let kind = ObjectKind::Container;
         let address = Address::tagged(kind, store, number, tag);
@@ -55,11 +56,17 @@ impl ContainerDraft {
         Ok(Self {
             name: names::container(store, number, tag),
             sealer,
-            writer: BlockWriter::new(config.zstd_level)?,
+            compression,
+            writer: compression.writer()?,
             packer: FramePacker::new(Vec::new()),
             frame_bytes: (config.frame_bytes as usize, large_frame_bytes(config)),
             body: header.encode().to_vec(),
         })
+    }
+
+    /// Makes all frames as large as those of large files, from the first chunk on.
+    pub fn enlarge_frames(&mut self) {
+        self.frame_bytes.0 = self.frame_bytes.1;
     }
 
     /// Adds a chunk as `slot`, greater than all slots of chunks before it. It comes from a frame of
@@ -70,9 +77,10 @@ impl ContainerDraft {
         chunk: &[u8],
         fingerprint: Fingerprint,
         old_frame_bytes: u32,
-    ) {
-        let frame_bytes = self.begin(chunk.len(), old_frame_bytes);
+    ) -> Result<()> {
+        let frame_bytes = self.begin(chunk.len(), old_frame_bytes)?;
         self.packer.push(slot, chunk, fingerprint, frame_bytes);
+        Ok(())
     }
 
     /// Says of which application the chunks from `slot` on are.
@@ -87,20 +95,21 @@ impl ContainerDraft {
         stored: &[u8],
         fingerprint: Fingerprint,
         old_frame_bytes: u32,
-    ) {
-        let frame_bytes = self.begin(stored.len(), old_frame_bytes);
+    ) -> Result<()> {
+        let frame_bytes = self.begin(stored.len(), old_frame_bytes)?;
         self.packer.push_delta(delta, stored, fingerprint, frame_bytes);
+        Ok(())
     }
 
     /// Ends the current frame if `bytes` more bytes don't belong there. Returns the maximum size of
     /// the frame that they go to.
-    fn begin(&mut self, bytes: usize, old_frame_bytes: u32) -> usize {
+    fn begin(&mut self, bytes: usize, old_frame_bytes: u32) -> Result<usize> {
         let (small, large) = self.frame_bytes;
         let frame_bytes = if old_frame_bytes as usize > small { large } else { small };
         if self.packer.must_end_before(bytes, frame_bytes) {
-            self.end_frame();
+            self.end_frame()?;
         }
-        frame_bytes
+        Ok(frame_bytes)
     }
 
     /// Adds a slot whose chunk is elsewhere; it is greater than all links before it.
@@ -115,23 +124,25 @@ impl ContainerDraft {
 
     /// Writes the container, durable on return, and returns its size in bytes.
     pub fn finish(self, objects: &Objects) -> Result<u64> {
-        self.close().put(objects)
+        self.close()?.put(objects)
     }
 
     /// The finished container, not written yet.
-    pub fn close(mut self) -> ClosedContainer {
+    pub fn close(mut self) -> Result<ClosedContainer> {
         assert!(self.slots() > 0, "a container of nothing is not written");
-        self.end_frame();
+        self.end_frame()?;
         let directory = self.packer.directory();
         let end = close_object(&mut self.writer, &self.sealer, self.body.len(), &directory);
-        ClosedContainer { name: self.name, pieces: [self.body.into(), end.into()] }
+        Ok(ClosedContainer { name: self.name, pieces: [self.body.into(), end.into()] })
     }
 
-    fn end_frame(&mut self) {
-        let Some(frame) = self.packer.end_frame(Vec::new) else { return };
+    fn end_frame(&mut self) -> Result<()> {
+        let Some(frame) = self.packer.end_frame(Vec::new) else { return Ok(()) };
+        self.writer.set_level(self.compression.level(&frame.raw))?;
         let offset = self.body.len();
         let position = to_u64(usize::from(frame.number));
         let sealed = self.writer.append(&self.sealer, position, &frame.raw, &mut self.body);
         self.packer.place(frame.number, offset, sealed);
+        Ok(())
     }
 }

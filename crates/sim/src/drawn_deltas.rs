@@ -9,6 +9,7 @@ use crate::random::Random;
 pub(crate) fn delta_options() -> OptimizeOptions {
     OptimizeOptions {
         container_share_min: 0.01,
+        compression: Some(1),
         memory_bytes: 8 << 20,
         ..OptimizeOptions::default()
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use silt_backup::print_of;
 use silt_cluster::nodes::{NodeClient, NodeServer, NodeServerOptions};
 use silt_cluster::{Bus, Messages, Respond};
-use silt_format::{Fingerprint, Head, ObjectTag, Reference, RunUse};
+use silt_format::{Compression, Fingerprint, Head, ObjectTag, Reference, RunUse};
 use silt_repository::draft::ContainerDraft;
 use silt_repository::heads;
 use silt_repository::series::DEFAULT_DOMAIN;
@@ -76,15 +76,17 @@ fn fill(repository: &Repository, node: u16, is_named: impl Fn(u16) -> bool) {
     let (objects, config) = (&repository.objects, &repository.config);
     let store = objects.keys.store_id(DEFAULT_DOMAIN, node);
     let tag = ObjectTag::first(77 << 8);
+    let compression = Compression::of_disk(config.zstd_level);
     let mut head = Head::empty(store, DEFAULT_DOMAIN, &store_name(node));
     let mut records = Vec::new();
     for (number, (application, stream)) in (0..).zip(streams()) {
-        let mut draft = ContainerDraft::new(objects, config, store, number, tag).unwrap();
+        let draft = ContainerDraft::new(objects, config, store, (number, tag), compression);
+        let mut draft = draft.unwrap();
         for (slot, chunk) in (0..).zip(super_chunks(application, stream).concat()) {
             if is_named(application) {
                 draft.begin_application(slot, application);
             }
-            draft.push(slot, &[0; CHUNK_BYTES as usize], chunk, CHUNK_BYTES);
+            draft.push(slot, &[0; CHUNK_BYTES as usize], chunk, CHUNK_BYTES).unwrap();
             let reference = Reference::new(node, number, slot);
             records.push(SharedRecord { reference, chunk_bytes: CHUNK_BYTES }.encode(chunk));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use silt_chunking::Fingerprinter;
-use silt_format::{Config, DeadRange, Delta, Head, Link, ObjectTag, Result, SeriesId};
+use silt_format::{Compression, Config, DeadRange, Delta, Head, Link, ObjectTag, Result, SeriesId};
 use silt_repository::chunks::{ChunkReader, Container};
 use silt_repository::container_reader::ContainerReader;
 use silt_repository::dead::holds;
@@ -19,6 +19,10 @@ pub(crate) struct Rewriter<'a> {
     pub(crate) series: SeriesId,
     pub(crate) fingerprinter: Fingerprinter,
     pub(crate) config: &'a Config,
+    /// How its frames are compressed.
+    pub(crate) compression: Compression,
+    /// Whether frames of small files become as large as those of large ones.
+    pub(crate) enlarges_frames: bool,
     /// Reads the series' deltas, if it has any.
     pub(crate) chunks: Option<Arc<ChunkReader>>,
 }
@@ -53,6 +57,9 @@ impl<'a> Rewriter<'a> {
             series: head.series,
             fingerprinter: Fingerprinter::new(key),
             config: &repository.config,
+            // Of disks, too: what is still needed after some time is likely to stay.
+            compression: Compression::of_tree(repository.config.zstd_level),
+            enlarges_frames: false,
             chunks: chunks.map(Arc::new),
         })
     }
@@ -78,8 +85,11 @@ impl<'a> Rewriter<'a> {
         tag: ObjectTag,
         Changed { dead, links, deltas }: Changed<'_>,
     ) -> Result<ContainerDraft> {
-        let (config, series) = (self.config, self.series);
-        let mut draft = ContainerDraft::new(self.objects, config, series, old.number, tag)?;
+        let (config, series, place) = (self.config, self.series, (old.number, tag));
+        let mut draft = ContainerDraft::new(self.objects, config, series, place, self.compression)?;
+        if self.enlarges_frames && !old.directory.is_of_blocks() {
+            draft.enlarge_frames();
+        }
         let mut reader = self.reader();
         let is_linked = |slot: u16| links.binary_search_by_key(&slot, |link| link.slot).is_ok();
         let is_kept = |slot: u16| !holds(dead, slot) && !is_linked(slot);
@@ -94,12 +104,12 @@ impl<'a> Rewriter<'a> {
             let frame = old.directory.frames.get(usize::from(place.frame));
             let frame_bytes = frame.map_or(0, |frame| frame.raw_bytes);
             if let Some(new) = deltas.next_if(|new| new.delta.slot == slot) {
-                draft.push_delta(new.delta, &new.stored, fingerprint, frame_bytes);
+                draft.push_delta(new.delta, &new.stored, fingerprint, frame_bytes)?;
             } else if let Some(delta) = old.directory.delta(slot) {
                 let stored = reader.stored(old, slot)?;
-                draft.push_delta(*delta, stored, fingerprint, frame_bytes);
+                draft.push_delta(*delta, stored, fingerprint, frame_bytes)?;
             } else {
-                draft.push(slot, chunk.bytes, fingerprint, frame_bytes);
+                draft.push(slot, chunk.bytes, fingerprint, frame_bytes)?;
             }
         }
         let mut all: Vec<Link> = old.directory.links.iter().chain(links).copied().collect();

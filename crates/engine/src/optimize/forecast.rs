@@ -22,7 +22,7 @@ impl Repository {
             return Ok(OptimizeReport::default());
         }
         let mut edit = Edit::begin_store(self, number)?;
-        let options = OptimizeOptions { dry_run: true, ..*options }.bounded();
+        let options = OptimizeOptions { dry_run: true, compression: None, ..*options }.bounded();
         let _place = self.objects.room.place(options.memory_bytes);
         let report = edit.optimize(&options, None)?;
         edit.finish()?;

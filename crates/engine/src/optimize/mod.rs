@@ -12,7 +12,7 @@ mod search;
 use std::collections::{HashMap, HashSet};
 
 use silt_backup::ReceivedBases;
-use silt_format::{DeletedEntry, ObjectTag, Result, SeriesId, names};
+use silt_format::{Compression, DeletedEntry, ObjectTag, Result, SeriesId, names};
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
 use silt_repository::dead::{self, DeadSlots};
@@ -52,6 +52,10 @@ pub struct OptimizeOptions {
     pub saved_share_min: f64,
     /// A container is rewritten if that makes it smaller by at least this share, from 0 to 1.
     pub container_share_min: f64,
+    /// The zstd level of rewritten containers. With one, containers are also rewritten if they
+    /// become smaller by it alone, and small files get frames as large as those of large files.
+    /// `None` compresses as reclaiming does.
+    pub compression: Option<i32>,
     /// Bytes of memory for sketches and frames, 0 for the default. With less, fewer bases are
     /// found.
     pub memory_bytes: u64,
@@ -61,7 +65,13 @@ pub struct OptimizeOptions {
 
 impl Default for OptimizeOptions {
     fn default() -> Self {
-        Self { saved_share_min: 0.25, container_share_min: 0.05, memory_bytes: 0, dry_run: false }
+        Self {
+            saved_share_min: 0.25,
+            container_share_min: 0.05,
+            compression: None,
+            memory_bytes: 0,
+            dry_run: false,
+        }
     }
 }
 
@@ -73,6 +83,11 @@ impl OptimizeOptions {
             bytes => bytes.max(MEMORY_BYTES_MIN),
         };
         Self { memory_bytes, ..self }
+    }
+
+    /// How frames are compressed, if not as they usually are.
+    fn compression(&self) -> Option<Compression> {
+        self.compression.map(Compression::of_disk)
     }
 }
 
@@ -288,13 +303,14 @@ fn optimized(
     let old_bytes = around.old_bytes;
     let most = old_bytes - share(old_bytes, options.container_share_min);
     // The estimate may be too low by the compression of what deltas insert.
-    if found.deltas.is_empty() || old_bytes.saturating_sub(2 * found.saved_bytes) > most {
+    let saved_bytes = 2 * found.saved_bytes + found.sampled.saved_bytes(old_bytes);
+    if saved_bytes == 0 || old_bytes.saturating_sub(saved_bytes) > most {
         search.keep_whole(&found);
         return Ok(None);
     }
     let dead = around.unneeded.of_container(number);
     let changed = Changed { dead, deltas: &found.deltas, ..Changed::default() };
-    let closed = rewriter.draft(&container, tag, changed)?.close();
+    let closed = rewriter.draft(&container, tag, changed)?.close()?;
     if closed.bytes() > most {
         search.keep_whole(&found);
         return Ok(None);

@@ -8,6 +8,7 @@ use silt_format::{Delta, Head, PRIVATE_STORE, Reference, Result};
 use silt_repository::chunks::{ChunkCache, ChunkReader, Container, Cursor};
 use silt_repository::dead::{self, DeadSlots};
 use silt_repository::objects::{Scratch, is_damage};
+use silt_repository::recompression::{Recompression, Sampled};
 use silt_similarity::{
     Candidate, DeltaCoder, SUPER_FEATURES, Sketch, SketchIndex, SketchParameters, Sketcher,
     XdeltaCoder,
@@ -32,6 +33,7 @@ const CONTAINER_CHUNKS_MAX: u64 = 1 << 16;
 pub(super) struct Search<'r> {
     repository: &'r Repository,
     options: OptimizeOptions,
+    recompression: Option<Recompression>,
     sketcher: Sketcher,
     index: SketchIndex,
     coder: XdeltaCoder,
@@ -51,6 +53,8 @@ pub(super) struct Found {
     pub(super) deltas: Vec<NewDelta>,
     /// About what they save, in bytes.
     pub(super) saved_bytes: u64,
+    /// What a higher level of compression would do.
+    pub(super) sampled: Sampled,
     sketches: Vec<(Sketch, Reference)>,
 }
 
@@ -82,6 +86,7 @@ impl<'r> Search<'r> {
         Ok(Self {
             repository,
             options: *options,
+            recompression: options.compression().map(Recompression::new).transpose()?,
             sketcher: Sketcher::new(SketchParameters::default()),
             index: SketchIndex::new(chunks, SUPER_FEATURES),
             coder: XdeltaCoder::new(None),
@@ -134,7 +139,10 @@ impl<'r> Search<'r> {
     /// Rewrites containers of the series, and reads the bases of their deltas as this does.
     pub(super) fn rewriter(&self, head: &Head) -> Result<Rewriter<'r>> {
         let rewriter = Rewriter::of(self.repository, head)?;
-        Ok(Rewriter { chunks: Some(Arc::clone(&self.bases)), ..rewriter })
+        let compression = self.options.compression().unwrap_or(rewriter.compression);
+        let enlarges_frames = self.recompression.is_some();
+        let chunks = Some(Arc::clone(&self.bases));
+        Ok(Rewriter { compression, enlarges_frames, chunks, ..rewriter })
     }
 
     /// Finds the chunks of a container that are smaller as deltas. All others can be bases from now
@@ -174,6 +182,9 @@ impl<'r> Search<'r> {
             found.deltas.push(NewDelta { delta, stored });
             found.saved_bytes += saved_bytes;
             found.sketches.push((sketch, reference));
+        }
+        if let Some(recompression) = &mut self.recompression {
+            found.sampled = recompression.sample(rewriter.config, &mut reader, container)?;
         }
         Ok(found)
     }

@@ -21,6 +21,7 @@ use crate::shared;
 pub const OPTIONS: OptimizeOptions = OptimizeOptions {
     saved_share_min: 0.25,
     container_share_min: 0.01,
+    compression: None,
     memory_bytes: 8 << 20,
     dry_run: false,
 };
@@ -53,7 +54,7 @@ pub fn check(repository: &Repository) -> CheckReport {
     repository.check(&all).unwrap()
 }
 
-fn is_clean(repository: &Repository) {
+pub fn is_clean(repository: &Repository) {
     let report = check(repository);
     assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
 }
@@ -74,7 +75,7 @@ pub fn stored(repository: &Repository) -> (Vec<(Reference, Reference)>, BTreeSet
 }
 
 /// What is dead is gone, and the rest is whole.
-fn nothing_leaks(series: &Series, repository: &Repository) {
+pub fn nothing_leaks(series: &Series, repository: &Repository) {
     let days = whole_days(series, repository);
     nothing_is_left(repository);
     assert_eq!(whole_days(series, repository), days);
@@ -189,7 +190,7 @@ fn what_deltas_are_applied_to_never_becomes_a_delta_itself() {
 }
 
 /// Stops an action at every change of storage.
-fn stop_everywhere(series: &Series, action: fn(&Series, &Repository) -> Result<()>) -> u32 {
+pub fn stop_everywhere(series: &Series, action: fn(&Series, &Repository) -> Result<()>) -> u32 {
     kit::each_crash(
         &series.storage,
         864_000,
@@ -273,7 +274,7 @@ fn what_comes_back_after_a_sweep_has_its_bases() {
 
 /// Runs `action` in a process that sleeps right before its n-th change, while another one, which
 /// holds it for dead, does `meanwhile`; for every n.
-fn sleep_everywhere(
+pub fn sleep_everywhere(
     prepared: &Series,
     action: fn(&Series, &Repository) -> Result<()>,
     meanwhile: fn(&Series, &Repository),

@@ -31,6 +31,7 @@ mod places;
 mod races;
 mod reader;
 mod received;
+mod recompression;
 mod replaced;
 mod replication;
 mod rereads;

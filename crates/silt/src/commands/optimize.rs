@@ -18,6 +18,7 @@ pub fn run(session: &Session<'_>, args: &Optimize) -> Result<u8, Failure> {
     let options = OptimizeOptions {
         saved_share_min: args.min_saved / 100.0,
         container_share_min: args.min_container / 100.0,
+        compression: (!args.deltas_only).then_some(args.compression),
         memory_bytes: session.global.memory << 20,
         dry_run: args.dry_run,
     };
@@ -41,8 +42,7 @@ pub fn run(session: &Session<'_>, args: &Optimize) -> Result<u8, Failure> {
         forecast(session, &repository, &options, &mut each)?;
     }
     if session.global.json {
-        let dry_run = args.dry_run;
-        let value = json!({"series": done, "saved_bytes": saved_bytes, "dry_run": dry_run});
+        let value = json!({"series": done, "saved_bytes": saved_bytes, "dry_run": args.dry_run});
         output::message("summary", value);
     }
     Ok(each.status())

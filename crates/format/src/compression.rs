@@ -1,6 +1,6 @@
 //! The zstd levels of frames.
 
-use silt_format::{BlockWriter, Result};
+use crate::{BlockWriter, Result};
 
 /// The highest level that a repository may have.
 const LEVEL_MAX: i32 = 19;
@@ -14,20 +14,20 @@ const TEXT_CONTROLS: usize = 256;
 
 /// The zstd levels of frames, by what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Compression {
+pub struct Compression {
     text: i32,
     other: i32,
 }
 
 impl Compression {
     /// Returns the levels for disks, whose frames are all compressed alike.
-    pub(crate) fn of_disk(configured: i32) -> Self {
+    pub fn of_disk(configured: i32) -> Self {
         Self { text: configured, other: configured }
     }
 
     /// Returns the levels for a file tree: higher than those of disks, as unchanged files are not
     /// compressed again. Text gains little by a second level, and slows down more than the rest.
-    pub(crate) fn of_tree(configured: i32) -> Self {
+    pub fn of_tree(configured: i32) -> Self {
         if configured <= 0 {
             return Self::of_disk(configured);
         }
@@ -36,12 +36,12 @@ impl Compression {
     }
 
     /// Returns a writer of frames.
-    pub(crate) fn writer(self) -> Result<BlockWriter> {
+    pub fn writer(self) -> Result<BlockWriter> {
         BlockWriter::new(self.other)
     }
 
     /// Returns the level for a frame with these bytes.
-    pub(crate) fn level(self, raw: &[u8]) -> i32 {
+    pub fn level(self, raw: &[u8]) -> i32 {
         let may_be_text = self.text != self.other && raw.len() <= TEXT_BYTES_MAX;
         if may_be_text && is_text(raw) { self.text } else { self.other }
     }

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use silt_format::number::{to_u16, to_u32};
-use silt_format::{Config, Delta, Directory, Fingerprint, Frame, Link};
+use crate::number::{to_u16, to_u32};
+use crate::{Config, Delta, Directory, Fingerprint, Frame, Link};
 
 /// Maximum size of a frame of large files, in bytes; a single chunk may be longer.
 const LARGE_FRAME_BYTES: usize = 1 << 20;
