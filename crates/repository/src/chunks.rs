@@ -20,6 +20,7 @@ use crate::container::{ContainerKey, frame_entry, read_frame};
 use crate::heads;
 use crate::objects::{Objects, Scratch};
 use crate::one_each::OneEach;
+use crate::settle::verify_unchanged;
 use crate::sync::lock;
 
 pub use crate::container::{Container, open_container};
@@ -177,6 +178,10 @@ impl ChunkReader {
             Err(turn) => turn,
         };
         let newest = heads::newest(&self.objects, id)?;
+        if newest.is_none() {
+            // The store may be in a place that was added since the repository was opened.
+            verify_unchanged(&self.objects)?;
+        }
         let opened = newest.as_ref().map(|head| Arc::new(Store::of(head)));
         if let Some(named) = lock(&self.stores).get_mut(&number) {
             named.store.clone_from(&opened);
@@ -209,11 +214,12 @@ impl ChunkReader {
     /// Opens the container that a reference names, which the store's head must list.
     pub fn container(&self, reference: Reference) -> Result<Arc<Container>> {
         let (store, number) = (self.store(reference.store())?, reference.container());
-        let tag = store.tag(number).ok_or_else(|| {
-            Error::corrupt(format!(
-                "container {number:08x} is referred to, but not listed in the head"
-            ))
-        })?;
+        let Some(tag) = store.tag(number) else {
+            // A place that a node has left does not get what comes after it.
+            verify_unchanged(&self.objects)?;
+            let why = "is referred to, but not listed in the head";
+            return Err(Error::corrupt(format!("container {number:08x} {why}")));
+        };
         let key = (store.id, number, tag);
         let _turn = match self.cache.opening.get(key, || lock(&self.cache.open).get(&key)) {
             Ok(container) => return Ok(container),

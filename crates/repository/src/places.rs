@@ -192,9 +192,15 @@ fn replicas(
             return None;
         }
         let storage = opened.map_err(|error| error.to_string());
-        Some(Replica { node: None, location: location.clone(), storage })
+        let is_filling = list.filling.contains(location);
+        Some(Replica { node: None, location: location.clone(), is_filling, storage })
     };
     locations.iter().filter_map(replica).collect()
+}
+
+/// The place that a repository was opened by.
+fn itself(here: &str, storage: Arc<dyn Storage>) -> Replica {
+    Replica { node: None, location: here.to_owned(), is_filling: false, storage: Ok(storage) }
 }
 
 impl Repository {
@@ -240,10 +246,10 @@ impl Repository {
         verify_one_line(&self.objects, &list, &seen)?;
         let here = called(&list);
         if list.copies.is_empty() {
-            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
+            main.push(itself(&here, own));
         } else if main.iter().all(|replica| replica.storage.is_err()) {
             // The folders have moved; what is here can be read.
-            main.push(Replica { node: None, location: here.clone(), storage: Ok(own) });
+            main.push(itself(&here, own));
         }
         let is_named = list.copies.iter().chain(&list.shared).any(|location| *location == here);
         let is_read_elsewhere = main.iter().all(|replica| replica.location != here);

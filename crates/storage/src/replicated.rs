@@ -17,6 +17,8 @@ pub struct Replica {
     pub node: Option<String>,
     /// Its location, for messages.
     pub location: String,
+    /// Whether it may lack objects that are older than itself.
+    pub is_filling: bool,
     /// The storage, or the reason why it cannot be reached.
     pub storage: std::result::Result<Arc<dyn Storage>, String>,
 }
@@ -25,8 +27,10 @@ pub struct Replica {
 ///
 /// The first place decides whether an object can be created; the others then get the same object,
 /// and nothing is ever replaced. A put or delete needs all places. A read needs one: if a place
-/// fails, the next one is tried. Transient objects are only in the first place. Listings show
-/// objects of any place, so an object whose deletion was interrupted may reappear.
+/// fails, the next one is tried. What only places lack that are being filled may be in one that
+/// cannot be reached: then reads and empty listings fail with `Unavailable`. Transient objects are
+/// only in the first place. Listings show objects of any place, so an object whose deletion was
+/// interrupted may reappear.
 pub struct Replicated {
     replicas: Vec<Replica>,
     refusal: Option<String>,
@@ -60,6 +64,15 @@ impl Replicated {
         self.replicas.iter().filter_map(|replica| replica.storage.as_ref().ok())
     }
 
+    /// Fails if only places can be reached that are being filled: what they lack may be elsewhere.
+    fn require_whole(&self) -> Result<()> {
+        let mut whole = self.replicas.iter().filter(|replica| !replica.is_filling);
+        if whole.clone().any(|replica| replica.storage.is_ok()) {
+            return Ok(());
+        }
+        whole.try_for_each(|replica| reached(replica).map(drop))
+    }
+
     /// All places, to change them.
     fn all(&self) -> Result<Vec<&Arc<dyn Storage>>> {
         self.require_changeable()?;
@@ -68,17 +81,22 @@ impl Replicated {
 
     /// Returns the first result that is not about a missing object or an unreachable place.
     fn first<T>(&self, ask: impl Fn(&Arc<dyn Storage>) -> Result<T>) -> Result<T> {
-        let mut failure = None;
-        for storage in self.reachable() {
+        let (mut failure, mut absent) = (None, None);
+        for replica in &self.replicas {
+            let Ok(storage) = &replica.storage else { continue };
             match ask(storage) {
                 // An error of the caller is the same everywhere.
                 Err(error) if error.kind() != ErrorKind::Invalid => {
-                    failure.get_or_insert(error);
+                    let says_nothing = replica.is_filling && error.kind() == ErrorKind::NotFound;
+                    if says_nothing { &mut absent } else { &mut failure }.get_or_insert(error);
                 }
                 other => return other,
             }
         }
-        Err(failure.unwrap_or_else(|| {
+        if failure.is_none() && absent.is_some() {
+            self.require_whole()?;
+        }
+        Err(failure.or(absent).unwrap_or_else(|| {
             let places: Vec<_> = self.replicas.iter().filter_map(|r| reached(r).err()).collect();
             let why = places.iter().map(Error::to_string).collect::<Vec<_>>().join("; ");
             Error::new(ErrorKind::Unavailable, why)
@@ -187,7 +205,12 @@ impl Storage for Replicated {
         if pages.is_empty() {
             self.replicas.iter().try_for_each(|replica| reached(replica).map(drop))?;
         }
-        Ok(merge_pages(pages))
+        let merged = merge_pages(pages);
+        if merged.objects.is_empty() && after.is_none() {
+            // Nothing yet, or nothing at all? What a half-filled place has can be read.
+            self.require_whole()?;
+        }
+        Ok(merged)
     }
 
     fn forget(&self, key: &Key) -> bool {

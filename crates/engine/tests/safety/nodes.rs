@@ -546,3 +546,31 @@ fn a_node_whose_dead_chunks_cannot_be_read_is_left_out() {
     drop(warned);
     assert_restores(&repository, "c", &gone);
 }
+
+#[test]
+fn a_process_that_knows_an_old_list_of_places_takes_nothing_for_damaged() {
+    for nodes in [&[][..], &["one"]] {
+        let (storage, world, repository) = with_nodes(nodes);
+        kit::backup(&repository, "a", &kit::image(1, 300)).unwrap();
+        let whole: Arc<dyn Storage> = storage.clone();
+        let old = open(&whole, &world).unwrap();
+        let place = |name: &str| Ok(Folder::of(&whole, name));
+        let new = if nodes.is_empty() {
+            repository.add_node("main", "one", "one", &place).unwrap()
+        } else {
+            repository.move_node("main", "one", "three", &place).unwrap().0
+        };
+        let image = kit::image(2, 300);
+        kit::backup(&new, "a", &image).unwrap();
+        let error = kit::restore(&old, &kit::latest(&old, "a").unwrap()).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
+        let checked = old.check(&all).map(|report| report.damage);
+        assert!(
+            checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Busy),
+            "{checked:?}"
+        );
+        assert_restores(&new, "a", &image);
+        assert!(check(&new).damage.is_empty());
+    }
+}

@@ -60,6 +60,7 @@ fn replicated() {
     conformance::run(&|| {
         let replica = |number: u32| Replica {
             node: None,
+            is_filling: number > 1,
             location: format!("memory {number}"),
             storage: Ok(Arc::new(MemoryStorage::new()) as Arc<dyn Storage>),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use silt_format::Result;
+use silt_format::{ErrorKind, Result};
 use silt_storage::{
     ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, DryRunStorage,
     Fault, FaultStorage, Guarantees, Keep, Key, ListPage, ObjectMeta, PutMode, RecordingStorage,
@@ -193,10 +193,40 @@ fn wrappers_hand_on_all_that_they_are_asked() {
         assert_eq!(forgotten(routed, by_itself), none, "routed");
     }
     // Copies have no common tags, count as one, and are called by their locations.
-    let replicated = |inner: Arc<Asked>| {
-        let replica = Replica { node: None, location: "here".to_owned(), storage: Ok(inner) };
-        Box::new(Replicated::new(vec![replica])) as _
-    };
+    let replicated =
+        |inner: Arc<Asked>| Box::new(Replicated::new(vec![replica(false, Ok(inner))])) as _;
     let own = ["put_tagged", "tags", "copies", "get_from", "list_from", "usage", "describe"];
     assert_eq!(forgotten(replicated, &own), none, "replicated");
+}
+
+fn replica(is_filling: bool, storage: std::result::Result<Arc<dyn Storage>, String>) -> Replica {
+    Replica { node: None, location: "here".to_owned(), is_filling, storage }
+}
+
+#[test]
+fn what_a_place_lacks_that_is_being_filled_may_be_in_one_that_is_away() {
+    let (there, lacks) = (Key::new("heads/a").unwrap(), Key::new("heads/b").unwrap());
+    let filling = Arc::new(silt_storage::MemoryStorage::new());
+    filling.put(&there, &[b"1"], PutMode::Create).unwrap();
+    let away = || replica(false, Err("its disk is not mounted".to_owned()));
+    let filled = |is_filling| replica(is_filling, Ok(filling.clone() as Arc<dyn Storage>));
+    let kind = |storage: &Replicated, key: &Key| storage.head(key).map_err(|error| error.kind());
+    let lists = |storage: &Replicated, prefix: &str| {
+        storage.list(prefix, None).map(|page| page.objects.len()).map_err(|error| error.kind())
+    };
+    for replicas in [vec![filled(true), away()], vec![away(), filled(true)]] {
+        let storage = Replicated::new(replicas);
+        assert!(kind(&storage, &there).is_ok());
+        assert_eq!(kind(&storage, &lacks).unwrap_err(), ErrorKind::Unavailable);
+        assert_eq!(lists(&storage, "heads/"), Ok(1));
+        assert_eq!(lists(&storage, "containers/"), Err(ErrorKind::Unavailable));
+    }
+    // One whole place is enough, and a place that is being filled may be the first one.
+    for replicas in
+        [vec![away(), filled(false)], vec![filled(true)], vec![filled(true), filled(false)]]
+    {
+        let storage = Replicated::new(replicas);
+        assert_eq!(kind(&storage, &lacks).unwrap_err(), ErrorKind::NotFound);
+        assert_eq!(lists(&storage, "containers/"), Ok(0));
+    }
 }
