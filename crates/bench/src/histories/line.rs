@@ -146,15 +146,15 @@ mod tests {
         }
         let open = TcpStream::connect(("127.0.0.1", line.port))?;
         let (mut accepted, _) = server.accept()?;
-        let (shared, port) = (Arc::clone(&line.shared), line.port);
+        let shared = Arc::clone(&line.shared);
         drop(line);
         assert_eq!(accepted.read(&mut [0])?, 0, "it is cut");
         drop(open);
-        // Its thread and those of its connections.
+        // Its thread, which has the listener, and those of its connections. The port itself
+        // says nothing: whoever asks the system for a free one may have it by now.
         while Arc::strong_count(&shared) > 1 {
             std::thread::yield_now();
         }
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "nobody listens");
         Ok(())
     }
 }
