@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex};
 use silt_chunking::Fingerprinter;
 use silt_format::number::to_u64;
 use silt_format::{
-    Delta, Error, ErrorKind, Fingerprint, Head, Link, ObjectSet, ObjectTag, PRIVATE_STORE,
-    RecipeChunk, Reference, Result, ResultExt, SHARED_STORE, SeriesId, Slot, names,
+    Delta, Error, ErrorKind, Fingerprint, Head, ObjectSet, ObjectTag, PRIVATE_STORE, RecipeChunk,
+    Reference, Result, ResultExt, SHARED_STORE, SeriesId, Slot, names,
 };
 use silt_similarity::{DeltaCoder, XdeltaCoder};
+use silt_storage::ahead::{HeldPart, PartPlace, Parts, WantedParts};
 
-use crate::ahead::{HeldPart, PartPlace, Parts, WantedParts};
+use crate::bases::BaseCache;
 use crate::budget::Budget;
 use crate::buffers::Kept;
 use crate::cache::WeightedCache;
-use crate::container::{ContainerKey, frame_entry, read_frame};
+use crate::container::{ContainerKey, frame_entry, link_target, read_frame, stored_bytes};
 use crate::heads;
 use crate::objects::{Objects, Scratch};
 use crate::one_each::OneEach;
@@ -41,12 +42,15 @@ pub struct ChunkCache {
     /// Buffers of frames that were dropped. Frames are decoded by any thread, and an allocator that
     /// gets them back one by one keeps room for them in each thread's part of the heap.
     spare: Kept<Vec<u8>>,
+    /// The chunks that deltas are applied to.
+    bases: BaseCache,
     /// Bytes of frames where there are deltas.
     frames_with_bases_bytes: usize,
 }
 
 impl ChunkCache {
-    /// An empty cache, whose parts hold at most this many bytes.
+    /// An empty cache, whose parts hold at most this many bytes. Where there are deltas, bases take
+    /// half of what frames may.
     pub fn new(directories_bytes: usize, frames_bytes: usize, parts_bytes: usize) -> Self {
         Self {
             open: Mutex::new(WeightedCache::new(directories_bytes)),
@@ -54,7 +58,8 @@ impl ChunkCache {
             frames: Mutex::new(WeightedCache::new(frames_bytes)),
             parts: Arc::new(Parts::new(to_u64(parts_bytes))),
             spare: Kept::default(),
-            frames_with_bases_bytes: frames_bytes,
+            bases: BaseCache::new(frames_bytes / 2),
+            frames_with_bases_bytes: frames_bytes - frames_bytes / 2,
         }
     }
 
@@ -64,8 +69,9 @@ impl ChunkCache {
         let frames_bytes = budget.frames_bytes(is_distant);
         let mut cache = Self::new(budget.directories_bytes(), frames_bytes, budget.parts_bytes());
         if !is_distant {
-            // Bases lie in many frames, and nothing is read ahead.
-            cache.frames_with_bases_bytes += budget.parts_bytes();
+            // Nothing is read ahead.
+            cache.frames_with_bases_bytes = frames_bytes + budget.parts_bytes() / 6;
+            cache.bases = BaseCache::new(budget.parts_bytes() / 6 * 5);
         }
         cache
     }
@@ -89,8 +95,7 @@ pub struct PlaceInFrame {
 #[derive(Default)]
 pub struct Cursor {
     last: Option<Last>,
-    /// The same of the base of the last delta.
-    last_base: Option<Last>,
+    /// The base of the last delta.
     base: Vec<u8>,
 }
 
@@ -227,26 +232,33 @@ impl ChunkReader {
         };
         let container = Arc::new(open_container(&self.objects, store.id, number, tag)?);
         if !container.directory.deltas.is_empty() {
+            self.cache.bases.want(key, &container.directory);
             lock(&self.cache.frames).bytes_max = self.cache.frames_with_bases_bytes;
         }
         lock(&self.cache.open).insert(key, Arc::clone(&container), container.weight());
         Ok(container)
     }
 
-    /// The decoded frame of a container.
+    /// The decoded frame of a container. What deltas need of it is kept.
     fn frame(
         &self,
         container: &Container,
         frame: u16,
+        for_base: bool,
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
-        let key = (container.key(), frame);
-        if let Some(raw) = lock(&self.cache.frames).get(&key) {
+        let (key, bases) = ((container.key(), frame), &self.cache.bases);
+        let held = lock(&self.cache.frames).get(&key);
+        if let Some(raw) = held {
+            if for_base {
+                bases.pick(key, &container.directory, &raw);
+            }
             return Ok(raw);
         }
         let mut raw = self.cache.spare.take().unwrap_or_default();
         read_frame(&self.objects, container, frame, scratch, &mut raw)?;
         let raw = Arc::new(raw);
+        bases.pick(key, &container.directory, &raw);
         let dropped = lock(&self.cache.frames).insert(key, Arc::clone(&raw), raw.capacity());
         self.cache.spare.keep(dropped.and_then(Arc::into_inner));
         Ok(raw)
@@ -261,8 +273,8 @@ impl ChunkReader {
         let mut frames = BTreeMap::new();
         let mut references: Vec<Reference> = references.collect();
         // What links lead to and deltas are applied to is whole.
-        for _ in 0..2 {
-            references = self.add_frames(references, &mut frames);
+        for are_bases in [false, true] {
+            references = self.add_frames(references, are_bases, &mut frames);
         }
         let held = lock(&self.cache.frames);
         for (container, frames) in frames.values_mut() {
@@ -275,15 +287,16 @@ impl ChunkReader {
         self.objects.expect(blocks, scratch);
     }
 
-    /// Adds the frames that hold these chunks. Returns where their links lead and what their deltas
-    /// are applied to. Each container is looked up once.
+    /// Adds the frames that hold these chunks, but for bases that are here. Returns where their
+    /// links lead and what their deltas are applied to. Each container is looked up once.
     fn add_frames(
         &self,
         mut references: Vec<Reference>,
+        are_bases: bool,
         frames: &mut BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)>,
     ) -> Vec<Reference> {
         let place = |reference: &Reference| (reference.store(), reference.container());
-        let mut beyond = Vec::new();
+        let (mut beyond, bases) = (Vec::new(), &self.cache.bases);
         references.sort_unstable();
         for references in references.chunk_by(|one, next| place(one) == place(next)) {
             let Ok(container) = self.container(references[0]) else { continue };
@@ -293,7 +306,9 @@ impl ChunkReader {
             for reference in references {
                 let (directory, slot) = (&container.directory, reference.slot());
                 match directory.slot(slot) {
-                    Some(slot) => _ = of_container.insert(slot.frame),
+                    Some(place) if are_bases && bases.has((container.key(), place.frame), slot) => {
+                    }
+                    Some(place) => _ = of_container.insert(place.frame),
                     None => beyond.extend(link_target(container, *reference)),
                 }
                 beyond.extend(directory.delta(slot).map(|delta| delta.base));
@@ -342,7 +357,7 @@ impl ChunkReader {
     ) -> Result<()> {
         match self.read_once(reference, cursor, scratch, out) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                (cursor.last, cursor.last_base) = (None, None);
+                cursor.last = None;
                 self.follow_rewriting(reference, error)?;
                 self.read_once(reference, cursor, scratch, out)
             }
@@ -464,7 +479,7 @@ impl ChunkReader {
         match last {
             Some(last) if (last.place, last.frame) == (place, frame) => Ok(Arc::clone(&last.raw)),
             _ => {
-                let raw = self.frame(container, frame, scratch)?;
+                let raw = self.frame(container, frame, false, scratch)?;
                 let container = Arc::clone(container);
                 *last = Some(Last { place, container, frame, raw: Arc::clone(&raw) });
                 Ok(raw)
@@ -486,13 +501,10 @@ impl ChunkReader {
         out: &mut [u8],
     ) -> Result<()> {
         let mut base = std::mem::take(&mut cursor.base);
-        let read = match self.read_base(container, delta.base, cursor, scratch, &mut base) {
+        let read = match self.read_base(container, delta.base, scratch, &mut base) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                cursor.last_base = None;
                 let followed = self.follow_rewriting(delta.base, error);
-                followed.and_then(|()| {
-                    self.read_base(container, delta.base, cursor, scratch, &mut base)
-                })
+                followed.and_then(|()| self.read_base(container, delta.base, scratch, &mut base))
             }
             other => other,
         };
@@ -515,7 +527,6 @@ impl ChunkReader {
         &self,
         container: &Container,
         reference: Reference,
-        cursor: &mut Cursor,
         scratch: &mut Scratch,
         base: &mut Vec<u8>,
     ) -> Result<()> {
@@ -528,9 +539,12 @@ impl ChunkReader {
         let Some(slot) = whole.filter(|_| directory.delta(reference.slot()).is_none()) else {
             return Err(Error::corrupt("the base of a delta is no whole chunk"));
         };
-        let place = (reference.store(), reference.container());
-        let frame = self.frame_at(place, &holder, slot.frame, &mut cursor.last_base, scratch)?;
         base.clear();
+        let (bases, key) = (&self.cache.bases, (holder.key(), slot.frame));
+        if bases.add_to(base, key, reference.slot()) {
+            return Ok(());
+        }
+        let frame = self.frame(&holder, slot.frame, true, scratch)?;
         base.extend_from_slice(stored_bytes(&holder, reference.slot(), slot, &frame)?);
         Ok(())
     }
@@ -590,33 +604,4 @@ fn named_stores(objects: &Objects, head: &Head) -> Result<BTreeMap<u16, Named>> 
         stores.insert(entry.number, Named { id: entry.id, store });
     }
     Ok(stores)
-}
-
-/// The bytes of a slot in its frame.
-fn stored_bytes<'f>(
-    container: &Container,
-    number: u16,
-    slot: Slot,
-    frame: &'f [u8],
-) -> Result<&'f [u8]> {
-    let start = slot.offset as usize;
-    frame.get(start..start + slot.length as usize).ok_or_else(|| {
-        let name = &container.object.name;
-        Error::corrupt(format!("slot {number} of container {name} lies outside its frame"))
-    })
-}
-
-/// Where the slot of a reference, which holds no chunk, leads: always from a private store to the
-/// shared one, so that no chain can have no end.
-fn link_target(container: &Container, reference: Reference) -> Result<Reference> {
-    let link = container.directory.link(reference.slot());
-    let leads_out =
-        |link: &&Link| reference.store() == PRIVATE_STORE && link.target.store() == SHARED_STORE;
-    link.filter(leads_out).map(|link| link.target).ok_or_else(|| {
-        Error::corrupt(format!(
-            "container {} has no slot {}",
-            container.object.name,
-            reference.slot()
-        ))
-    })
 }

@@ -2,12 +2,12 @@
 
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
-    Delta, Directory, Error, Frame, HEADER_BYTES, Link, ObjectKind, ObjectTag, Result, SeriesId,
-    names,
+    Delta, Directory, Error, Frame, HEADER_BYTES, Link, ObjectKind, ObjectTag, PRIVATE_STORE,
+    Reference, Result, SHARED_STORE, SeriesId, Slot, names,
 };
 
-use crate::ahead::Blocks;
 use crate::objects::{Address, Objects, OpenObject, Scratch};
+use silt_storage::ahead::Blocks;
 
 /// A container in a cache that readers of several series share: its store, number and tag.
 pub(crate) type ContainerKey = (SeriesId, u32, ObjectTag);
@@ -124,4 +124,33 @@ pub(crate) fn read_frame(
         )));
     }
     Ok(())
+}
+
+/// The bytes of a slot in its frame.
+pub(crate) fn stored_bytes<'f>(
+    container: &Container,
+    number: u16,
+    slot: Slot,
+    frame: &'f [u8],
+) -> Result<&'f [u8]> {
+    let start = slot.offset as usize;
+    frame.get(start..start + slot.length as usize).ok_or_else(|| {
+        let name = &container.object.name;
+        Error::corrupt(format!("slot {number} of container {name} lies outside its frame"))
+    })
+}
+
+/// Where the slot of a reference, which holds no chunk, leads: always from a private store to the
+/// shared one, so that no chain can have no end.
+pub(crate) fn link_target(container: &Container, reference: Reference) -> Result<Reference> {
+    let link = container.directory.link(reference.slot());
+    let leads_out =
+        |link: &&Link| reference.store() == PRIVATE_STORE && link.target.store() == SHARED_STORE;
+    link.filter(leads_out).map(|link| link.target).ok_or_else(|| {
+        Error::corrupt(format!(
+            "container {} has no slot {}",
+            container.object.name,
+            reference.slot()
+        ))
+    })
 }

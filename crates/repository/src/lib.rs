@@ -7,8 +7,8 @@
 //! methods to it. The operations (backups, restores, checks, deletions) are in the crate
 //! `siltstone`.
 
-pub mod ahead;
 pub mod authority;
+mod bases;
 pub mod believed;
 pub mod beside;
 pub mod bounds;

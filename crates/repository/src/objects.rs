@@ -16,13 +16,13 @@ use silt_format::{
 };
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
-use crate::ahead::{Ahead, Blocks, PartPlace, Parts};
 use crate::believed::Believed;
 use crate::buffers::Buffers;
 use crate::env::Context;
 use crate::room::Room;
 use crate::seen::Seen;
 use crate::upload_queue::SharedUploader;
+use silt_storage::ahead::{Ahead, Blocks, PartPlace, Parts};
 
 const METADATA_LEVEL: i32 = 1;
 

@@ -106,12 +106,13 @@ impl<'a> Link<'a> {
         let report = source.into_report();
         self.note(&report, failure.as_ref().or(served.as_ref().err()));
         for error in failure.iter().chain(served.as_ref().err()) {
-            if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Corrupt) {
+            if self.is_violation(error.kind(), error) {
                 self.violated(&format!("the ends do not understand each other: {error}"));
             }
         }
         for snapshot in &report.snapshots {
-            if let Outcome::Failed(ErrorKind::Invalid | ErrorKind::Corrupt, why) = &snapshot.outcome
+            if let Outcome::Failed(kind, why) = &snapshot.outcome
+                && self.is_violation(*kind, why)
             {
                 self.violated(&format!("{} is not sent: {why}", snapshot.snapshot));
             }
@@ -120,6 +121,20 @@ impl<'a> Link<'a> {
             return Err(failure);
         }
         served.map(|_| report)
+    }
+
+    /// Whether no end may fail like this. A process that has read a head which its storage then
+    /// lost with the power says that the storage serves an old state, and is right.
+    fn is_violation(&self, kind: ErrorKind, why: &dyn std::fmt::Display) -> bool {
+        let has_lost = || {
+            let state = self.from.process.world.state();
+            state.places.iter().any(|place| place.has_lost)
+        };
+        match kind {
+            ErrorKind::Invalid => true,
+            ErrorKind::Corrupt => !(why.to_string().contains("serves an old state") && has_lost()),
+            _ => false,
+        }
     }
 
     /// Records what has become of everything.

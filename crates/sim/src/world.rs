@@ -47,6 +47,8 @@ pub struct Place {
     pub is_node: bool,
     /// The time until which it is unreachable.
     pub away_until_ns: i64,
+    /// Whether objects that somebody may have read were lost with the power.
+    pub has_lost: bool,
 }
 
 /// A change of a place.
@@ -97,7 +99,9 @@ impl Place {
     }
 
     fn lose_power(&mut self) {
+        let before = self.objects.len();
         self.objects.retain(|_, object| object.is_durable);
+        self.has_lost |= self.objects.len() < before;
         for (key, object) in std::mem::take(&mut self.undone) {
             self.objects.entry(key).or_insert(object);
         }

@@ -8,6 +8,7 @@
 //!
 //! Only the [`durable`] module syncs files and renames them into place.
 
+pub mod ahead;
 pub mod conformance;
 pub mod durable;
 

@@ -9,9 +9,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::number::to_u64;
 use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
-use silt_repository::ahead::{HeldPart, PartPlace, WantedParts};
 use silt_repository::sync::lock;
 use silt_repository::volume_reader::{ReadBuffers, placed};
+use silt_storage::ahead::{HeldPart, PartPlace, WantedParts};
 
 use super::{Restore, part};
 

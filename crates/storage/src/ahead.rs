@@ -3,12 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::number::{to_u64, to_usize};
-use silt_storage::{ByteRange, Key, Storage};
 
-use crate::sync::lock;
+use crate::{ByteRange, Key, Storage};
 
 /// Objects are read in parts of this many bytes, which begin at multiples of it, so that readers of
 /// one neighbourhood ask for the same parts.
@@ -56,7 +55,7 @@ pub struct WantedParts {
 
 impl Drop for WantedParts {
     fn drop(&mut self) {
-        let mut held = lock(&self.parts.held);
+        let mut held = self.parts.held();
         for place in &self.places {
             let Some(wanted) = held.wanted.get_mut(place) else { continue };
             *wanted -= 1;
@@ -108,7 +107,7 @@ struct Reading<'p> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let mut held = lock(&self.parts.held);
+        let mut held = self.parts.held();
         if held.parts.get(self.place).is_some_and(|part| part.bytes.is_none()) {
             held.parts.remove(self.place);
             held.bytes -= self.place.room();
@@ -123,9 +122,13 @@ impl Parts {
         Self { held: Mutex::default(), changed: Condvar::new(), bytes_max }
     }
 
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What is there of a block, or is being read, and where that begins.
     fn find(&self, name: &str, block: &Range<u64>) -> Option<(u64, Arc<Vec<u8>>)> {
-        let mut held = lock(&self.held);
+        let mut held = self.held();
         loop {
             held.clock += 1;
             let used = held.clock;
@@ -149,7 +152,7 @@ impl Parts {
 
     /// Keeps these parts before others that nobody holds, once they are read.
     pub fn want(self: &Arc<Self>, places: &[PartPlace]) -> WantedParts {
-        let mut held = lock(&self.held);
+        let mut held = self.held();
         for place in places {
             *held.wanted.entry(place.clone()).or_default() += 1;
         }
@@ -167,7 +170,7 @@ impl Parts {
         place: &PartPlace,
         was_read: &mut bool,
     ) -> Option<Arc<Vec<u8>>> {
-        let mut held = lock(&self.held);
+        let mut held = self.held();
         loop {
             held.clock += 1;
             let used = held.clock;
@@ -192,7 +195,7 @@ impl Parts {
         *was_read = true;
         let bytes = Arc::new(bytes);
         let part = Part { bytes: Some(Arc::clone(&bytes)), used };
-        lock(&self.held).parts.insert(place.clone(), part);
+        self.held().parts.insert(place.clone(), part);
         drop(reading);
         Some(bytes)
     }
@@ -324,7 +327,7 @@ impl Ahead {
             for (range, blocks) in joined(&wanted, gap_bytes) {
                 let is_long = range.end - range.start > SHORT_BYTES && blocks > 1;
                 let mut run = Run { key: Arc::clone(&key), range, end, by_parts: false };
-                run.by_parts = is_long || lock(&parts.held).is_worth(&run);
+                run.by_parts = is_long || parts.held().is_worth(&run);
                 self.runs.push(run);
             }
         }
@@ -393,9 +396,8 @@ fn joined(blocks: &[(u32, u32)], gap_bytes: u64) -> Vec<(Range<u64>, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use silt_storage::{MemoryStorage, OperationKind, PutMode, RecordingStorage};
-
     use super::*;
+    use crate::{MemoryStorage, OperationKind, PutMode, RecordingStorage};
 
     const BLOCK: u32 = 60_000;
     const BLOCKS: u32 = 100;
@@ -528,7 +530,7 @@ mod tests {
                 });
             }
         });
-        let held = lock(&parts.held);
+        let held = parts.held();
         assert_eq!(held.parts.keys().map(PartPlace::room).sum::<u64>(), held.bytes);
         assert!((1..=3 << 20).contains(&held.bytes), "{}", held.bytes);
     }
