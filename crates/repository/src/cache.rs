@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+/// Of this many values, one is dropped at once.
+const DROPPED_SHARE: usize = 64;
+
 /// Keeps the values used most recently, as many as weigh at most a given number of bytes.
 pub struct WeightedCache<K, V> {
     entries: HashMap<K, Entry<V>>,
@@ -54,15 +57,57 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
         }
         let mut dropped = None;
         self.bytes += bytes;
-        // The caches hold tens of values, so looking at all of them is cheaper than a list.
         while self.bytes > self.bytes_max && self.entries.len() > 1 {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
-            let oldest = oldest.map(|(key, _)| *key)?;
-            if let Some(entry) = self.entries.remove(&oldest) {
-                self.bytes -= entry.bytes;
-                dropped = Some(entry.value);
-            }
+            dropped = self.drop_oldest();
         }
         dropped
+    }
+
+    /// Drops the least recently used value. All are looked at, so of many, several are dropped.
+    fn drop_oldest(&mut self) -> Option<V> {
+        let mut used: Vec<u64> = self.entries.values().map(|entry| entry.used).collect();
+        let last = (used.len() / DROPPED_SHARE).saturating_sub(1);
+        let (_, &mut last, _) = used.select_nth_unstable(last);
+        let mut dropped = None;
+        for (_, entry) in self.entries.extract_if(|_, entry| entry.used <= last) {
+            self.bytes -= entry.bytes;
+            dropped = Some(entry.value);
+        }
+        dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_that_were_used_last_stay() {
+        let mut cache = WeightedCache::new(100);
+        for key in 0..10 {
+            assert_eq!(cache.insert(key, key, 10), None);
+        }
+        assert_eq!(cache.get(&0), Some(0));
+        assert_eq!(cache.insert(10, 10, 10), Some(1), "the oldest alone");
+        assert!(cache.contains(&0) && cache.contains(&2) && !cache.contains(&1));
+        cache.insert(11, 11, 1000);
+        assert_eq!((cache.get(&10), cache.get(&11)), (None, Some(11)), "one value always stays");
+        assert_eq!(cache.bytes, 1000);
+    }
+
+    #[test]
+    fn of_many_values_several_are_dropped_at_once() {
+        let mut cache = WeightedCache::new(6400);
+        for key in 0..6400 {
+            cache.insert(key, key, 1);
+        }
+        assert!(cache.insert(6400, 6400, 1).is_some());
+        assert_eq!((cache.entries.len(), cache.bytes), (6301, 6301));
+        assert!(cache.contains(&100) && !cache.contains(&99));
+        for key in 0..10_000 {
+            cache.insert(key, key, 1);
+        }
+        assert_eq!((cache.entries.len(), cache.bytes), (cache.bytes, cache.entries.len()));
+        assert!((6300..=6400).contains(&cache.bytes), "{}", cache.bytes);
     }
 }
