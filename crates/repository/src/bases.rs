@@ -1,7 +1,7 @@
 //! A cache of chunks that deltas are applied to.
 //!
-//! Bases lie in many frames, and deltas need a few chunks of each. So of a frame that was decoded
-//! for a base, this keeps the chunks that any open container's deltas need, rather than all.
+//! Bases lie in many frames, and deltas need a few chunks of each. So of each frame that is
+//! decoded, this keeps the chunks that deltas of the containers opened last need, rather than all.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;

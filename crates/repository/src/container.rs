@@ -5,9 +5,9 @@ use silt_format::{
     Delta, Directory, Error, Frame, HEADER_BYTES, Link, ObjectKind, ObjectTag, PRIVATE_STORE,
     Reference, Result, SHARED_STORE, SeriesId, Slot, names,
 };
+use silt_storage::ahead::Blocks;
 
 use crate::objects::{Address, Objects, OpenObject, Scratch};
-use silt_storage::ahead::Blocks;
 
 /// A container in a cache that readers of several series share: its store, number and tag.
 pub(crate) type ContainerKey = (SeriesId, u32, ObjectTag);

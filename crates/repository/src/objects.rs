@@ -14,6 +14,7 @@ use silt_format::{
     ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
     decode_blocks,
 };
+use silt_storage::ahead::{Ahead, Blocks, PartPlace, Parts};
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
 use crate::believed::Believed;
@@ -22,7 +23,6 @@ use crate::env::Context;
 use crate::room::Room;
 use crate::seen::Seen;
 use crate::upload_queue::SharedUploader;
-use silt_storage::ahead::{Ahead, Blocks, PartPlace, Parts};
 
 const METADATA_LEVEL: i32 = 1;
 
