@@ -52,6 +52,8 @@ struct Frame {
     /// are not complete.
     open: Arc<()>,
     others: Others,
+    /// Whether the directory was made by this restore.
+    is_new: bool,
 }
 
 /// A directory that was left and whose attributes are not set yet, as files in it may be
@@ -66,8 +68,9 @@ struct Left {
 /// Recreates a directory tree below a target.
 ///
 /// The caller goes top down: it enters a directory, makes its entries in ascending order of their
-/// names, and leaves it. All entries but directories are made under a temporary name and renamed
-/// when they are complete.
+/// names, and leaves it. In a directory that existed before, all entries but directories are made
+/// under a temporary name and renamed when they are complete. In a directory that the maker made
+/// itself, they have their names at once; a name that is taken nevertheless is treated as above.
 ///
 /// Nothing outside of the target is changed, even by hostile names, and even if another process
 /// swaps directories meanwhile: every entry is reached through the descriptor of its directory, one
@@ -119,7 +122,13 @@ impl Maker {
         };
         let directory = maker.descent.current().map_err(failed)?;
         maker.will_sync(&status, &directory);
-        maker.frames.push(Frame { metadata: None, path_bytes: 0, open: Arc::default(), others });
+        maker.frames.push(Frame {
+            metadata: None,
+            path_bytes: 0,
+            open: Arc::default(),
+            others,
+            is_new: false,
+        });
         Ok(maker)
     }
 
@@ -159,6 +168,7 @@ impl Maker {
             path_bytes: self.path.len(),
             open: Arc::default(),
             others,
+            is_new,
         });
         self.path.extend_from_slice(name);
         self.path.push(b'/');
@@ -261,10 +271,20 @@ impl Maker {
     pub fn other(&mut self, name: &[u8], metadata: &Metadata) -> bool {
         let is_other = !matches!(metadata.kind, EntryKind::Directory | EntryKind::File);
         let result = self.check(name, is_other).and_then(|directory| {
+            let make = |name: &[u8]| make_other(&directory, name, metadata);
+            if self.is_in_new() && make(name).is_ok() {
+                let dressed = self.dress_other(&directory, name, metadata);
+                return match dressed {
+                    Err(error) if error.kind() != ErrorKind::Conflict => {
+                        discard_unless(Err(error), &directory, name)
+                    }
+                    dressed => dressed,
+                };
+            }
             if let Some(present) = self.same_other(&directory, name, metadata)? {
                 return self.apply_path(&present, metadata);
             }
-            let temporary = match self.temporary(|name| make_other(&directory, name, metadata)) {
+            let temporary = match self.temporary(make) {
                 Err(error)
                     if error.kind() == ErrorKind::Denied
                         && matches!(
@@ -311,7 +331,7 @@ impl Maker {
         Ok((is_same && self.options.existing == Existing::KeepIfSame).then_some(present))
     }
 
-    /// Sets the attributes of a new entry under its temporary name. Fails if it was replaced.
+    /// Sets the attributes of a new entry. Fails with `Conflict` if it was replaced.
     fn dress_other(
         &mut self,
         directory: &Arc<OwnedFd>,
@@ -429,6 +449,12 @@ impl Maker {
         self.descent
             .current()
             .map_err(|error| Error::io("opening its directory again", error.into()))
+    }
+
+    /// Returns whether the maker made the current directory itself, so that it has no other entries
+    /// unless another process makes them.
+    fn is_in_new(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.is_new)
     }
 
     /// Fails if an existing file may not be replaced.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{
@@ -19,6 +20,10 @@ use crate::attributes::{APPEND, IMMUTABLE};
 use crate::file::{OpenFile, read_fully};
 use crate::status::{FileId, Status, open_at, status_at, status_of};
 
+/// Files of at least this size get it before they are written, so that one that is too large for
+/// the file system fails at once. Others get it by being written, which takes less time.
+const LARGE_BYTES: u64 = 1 << 20;
+
 /// The next step for a regular file.
 #[derive(Debug)]
 pub enum FileStep {
@@ -31,17 +36,27 @@ pub enum FileStep {
     Failed,
 }
 
-/// A regular file that is being made under a temporary name. Dropping it before it is complete
-/// removes it.
+/// A regular file that is being made, in a directory that existed before under a temporary name.
+/// Dropping it before it is complete removes it.
 #[derive(Debug)]
 pub struct NewFile {
     file: Option<File>,
+    /// The temporary name; `None` if the file has its own already.
+    temporary: Option<Vec<u8>>,
+    /// The end of what was written, in bytes.
+    end: AtomicU64,
+    wanted: Wanted,
+}
+
+/// A regular file to be made.
+#[derive(Debug)]
+struct Wanted {
     directory: Arc<OwnedFd>,
-    temporary: Vec<u8>,
     /// The path below the target.
     path: Vec<u8>,
     name: Vec<u8>,
     metadata: Metadata,
+    /// Shows that the directory has an incomplete file.
     _open: Arc<()>,
 }
 
@@ -50,13 +65,15 @@ impl NewFile {
     /// may write at a time. Fails with `Invalid` beyond the size of the file.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > self.metadata.size) {
+        if end.is_none_or(|end| end > self.wanted.metadata.size) {
             return Err(Error::invalid("writing beyond the end of a file"));
         }
         let Some(file) = &self.file else { return Err(Error::invalid("the file is complete")) };
         file.write_all_at(bytes, offset).map_err(|error| {
-            Error::io(format!("writing '{}'", crate::status::shown(&self.path)), error)
-        })
+            Error::io(format!("writing '{}'", crate::status::shown(&self.wanted.path)), error)
+        })?;
+        self.end.fetch_max(end.unwrap_or(0), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Reads at an offset in bytes. Returns the number of bytes read, which is less than the length
@@ -78,23 +95,40 @@ impl NewFile {
         let failed = |error: Errno| Error::io("setting the size", error.into());
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let is_shared = ioctl_ficlone(file, other).is_ok()
-            && ftruncate(file, self.metadata.size).is_ok()
+            && ftruncate(file, self.wanted.metadata.size).is_ok()
             && holes
                 .filter(|hole| !hole.is_empty())
                 .all(|hole| fallocate(file, punch, hole.start, hole.end - hole.start).is_ok());
         if !is_shared {
             ftruncate(file, 0).map_err(failed)?;
-            ftruncate(file, self.metadata.size).map_err(failed)?;
+            ftruncate(file, self.wanted.metadata.size).map_err(failed)?;
         }
+        self.end.store(self.wanted.metadata.size, Ordering::Relaxed);
         Ok(is_shared)
+    }
+
+    /// Extends the file by a hole to its size, unless its end was written.
+    fn extend(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if self.end.load(Ordering::Relaxed) >= self.wanted.metadata.size {
+            return Ok(());
+        }
+        ftruncate(file, self.wanted.metadata.size)
+            .map_err(|error| Error::io("setting the size", error.into()))
     }
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if self.file.is_some() {
-            // If this fails, a file with a temporary name stays.
-            let _ = unlinkat(&*self.directory, &*self.temporary, AtFlags::empty());
+        let Some(file) = &self.file else { return };
+        let name = self.temporary.as_ref().unwrap_or(&self.wanted.name);
+        let id = |status: Status| status.id();
+        // The name can be another file's by now.
+        if self.temporary.is_some()
+            || status_at(&*self.wanted.directory, name).map(id) == status_of(file).map(id)
+        {
+            // If this fails, an incomplete file stays.
+            let _ = unlinkat(&*self.wanted.directory, name, AtFlags::empty());
         }
     }
 }
@@ -106,16 +140,11 @@ impl Drop for NewFile {
 #[derive(Debug)]
 pub struct PresentFile {
     file: OpenFile,
-    directory: Arc<OwnedFd>,
-    /// The path below the target.
-    path: Vec<u8>,
-    name: Vec<u8>,
-    /// Those of the file to be made.
-    metadata: Metadata,
+    /// The file to be made.
+    wanted: Wanted,
     /// The existing file when it was opened.
     found: Version,
     stay: Stay,
-    open: Arc<()>,
 }
 
 /// A file, and what shows that it was changed.
@@ -162,7 +191,8 @@ impl PresentFile {
     pub fn is_current(&self) -> bool {
         let is_found =
             |now: Result<Status, Errno>| now.is_ok_and(|status| Version::of(&status) == self.found);
-        is_found(status_of(&self.file)) && is_found(status_at(&*self.directory, &self.name))
+        is_found(status_of(&self.file))
+            && is_found(status_at(&*self.wanted.directory, &self.wanted.name))
     }
 }
 
@@ -170,10 +200,19 @@ impl Maker {
     /// Begins a regular file in the current directory.
     pub fn file(&mut self, name: &[u8], metadata: &Metadata) -> FileStep {
         let step = self.check(name, metadata.kind == EntryKind::File).and_then(|directory| {
-            if let Some(present) = self.present(&directory, name, metadata)? {
-                return Ok(FileStep::Present(present));
+            let wanted = self.wanted(directory, name, metadata);
+            // Under its own name, unless that is taken.
+            if self.is_in_new()
+                && let Ok(file) = make_file(&wanted.directory, name)
+            {
+                return Ok(FileStep::New(self.begin(file, None, wanted)?));
             }
-            Ok(FileStep::New(self.new_file(directory, name, metadata)?))
+            match self.present(&wanted)? {
+                Some((file, found, stay)) => {
+                    Ok(FileStep::Present(PresentFile { file, wanted, found, stay }))
+                }
+                None => Ok(FileStep::New(self.begin_temporary(wanted)?)),
+            }
         });
         step.unwrap_or_else(|error| {
             self.fail(name, error);
@@ -191,7 +230,7 @@ impl Maker {
                 true
             }
             Err(error) => {
-                self.report.fail(std::mem::take(&mut new.path), error);
+                self.report.fail(std::mem::take(&mut new.wanted.path), error);
                 false
             }
         };
@@ -202,34 +241,36 @@ impl Maker {
 
     /// Removes a new file and notes why its content is not available.
     pub fn give_up(&mut self, mut new: NewFile, error: Error) {
-        self.report.fail(std::mem::take(&mut new.path), error);
+        self.report.fail(std::mem::take(&mut new.wanted.path), error);
         drop(new);
         self.sweep();
     }
 
     /// Keeps an existing file and sets its attributes. Returns `false` if that failed.
     pub fn keep(&mut self, present: PresentFile) -> bool {
-        let PresentFile { file, path, metadata, stay, open, .. } = present;
+        let PresentFile { file, wanted, stay, .. } = present;
         let kept = match stay {
             Stay::No => Err(Error::invalid("the existing file cannot be kept")),
             Stay::Unchanged => Ok(()),
             Stay::Changed => {
-                let file = file.into_fd();
+                let (file, metadata) = (file.into_fd(), &wanted.metadata);
                 clear_flags(&file, IMMUTABLE | APPEND);
                 let missing = &mut self.report.missing;
-                let applied = Handle::Open(&file).apply(&metadata, &self.options, missing);
+                let applied = Handle::Open(&file).apply(metadata, &self.options, missing);
                 if applied.is_ok() {
-                    self.set_or_defer_flags(&file, &metadata, &path);
+                    self.set_or_defer_flags(&file, metadata, &wanted.path);
                 }
                 applied
             }
         };
         let is_kept = kept.is_ok();
         match kept {
-            Ok(()) => self.report.made += 1,
-            Err(error) => self.report.fail(path, error),
+            Ok(()) => {
+                self.report.made += 1;
+                drop(wanted);
+            }
+            Err(error) => self.report.fail(wanted.path, error),
         }
-        drop(open);
         self.sweep();
         is_kept
     }
@@ -237,8 +278,9 @@ impl Maker {
     /// Begins a new file that replaces an existing one when it is complete. Returns it with the
     /// existing one, whose content may serve for the new one; `None` if that failed.
     pub fn renew(&mut self, present: PresentFile) -> Option<(NewFile, OpenFile)> {
-        let PresentFile { file, directory, path, name, metadata, open, .. } = present;
-        match self.begin(directory, path.clone(), &name, &metadata, open) {
+        let PresentFile { file, wanted, .. } = present;
+        let path = wanted.path.clone();
+        match self.begin_temporary(wanted) {
             Ok(new) => Some((new, file)),
             Err(error) => {
                 self.report.fail(path, error);
@@ -248,15 +290,11 @@ impl Maker {
         }
     }
 
-    /// Returns the existing file with this name if it may serve. Fails if it exists and may not be
-    /// replaced.
-    fn present(
-        &self,
-        directory: &Arc<OwnedFd>,
-        name: &[u8],
-        metadata: &Metadata,
-    ) -> Result<Option<PresentFile>> {
+    /// Returns the existing file with the name of a wanted one if it may serve. Fails if it exists
+    /// and may not be replaced.
+    fn present(&self, wanted: &Wanted) -> Result<Option<(OpenFile, Version, Stay)>> {
         let failed = |error: Errno| Error::io("reading the existing entry", error.into());
+        let Wanted { directory, name, metadata, .. } = wanted;
         let status = match status_at(&**directory, name) {
             Ok(status) => status,
             Err(Errno::NOENT) => return Ok(None),
@@ -270,15 +308,9 @@ impl Maker {
         // A file that cannot be read is replaced.
         let Ok(file) = open_at(&**directory, name, OFlags::empty()) else { return Ok(None) };
         let found = status_of(&file).map_err(failed)?;
-        Ok(is_file(&found).then(|| PresentFile {
-            stay: self.stay(&file, &found.metadata, metadata),
-            file: OpenFile::new(file),
-            directory: directory.clone(),
-            path: [&self.path, name].concat(),
-            name: name.to_vec(),
-            metadata: metadata.clone(),
-            found: Version::of(&found),
-            open: self.incomplete(),
+        Ok(is_file(&found).then(|| {
+            let stay = self.stay(&file, &found.metadata, metadata);
+            (OpenFile::new(file), Version::of(&found), stay)
         }))
     }
 
@@ -296,65 +328,53 @@ impl Maker {
         if is_same { Stay::Unchanged } else { Stay::No }
     }
 
-    fn incomplete(&self) -> Arc<()> {
-        self.frames.last().map(|frame| frame.open.clone()).unwrap_or_default()
-    }
-
-    fn new_file(
-        &mut self,
-        directory: Arc<OwnedFd>,
-        name: &[u8],
-        metadata: &Metadata,
-    ) -> Result<NewFile> {
-        self.begin(directory, [&self.path, name].concat(), name, metadata, self.incomplete())
-    }
-
-    /// Begins a file in `directory`, under a temporary name.
-    fn begin(
-        &mut self,
-        directory: Arc<OwnedFd>,
-        path: Vec<u8>,
-        name: &[u8],
-        metadata: &Metadata,
-        open: Arc<()>,
-    ) -> Result<NewFile> {
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = std::cell::Cell::new(None);
-        let temporary = self.temporary(|name| {
-            openat(&*directory, name, flags, Mode::RUSR | Mode::WUSR)
-                .map(|file| opened.set(Some(file)))
-        })?;
-        let Some(file) = opened.take() else { return Err(Error::invalid("no file was made")) };
-        set_early_flags(&file, metadata, &self.options);
-        let new = NewFile {
-            file: Some(file.into()),
+    /// A file of the current directory.
+    fn wanted(&self, directory: Arc<OwnedFd>, name: &[u8], metadata: &Metadata) -> Wanted {
+        Wanted {
             directory,
-            temporary,
-            path,
+            path: [&self.path, name].concat(),
             name: name.to_vec(),
             metadata: metadata.clone(),
-            _open: open,
-        };
-        if let Some(file) = &new.file {
-            ftruncate(file, metadata.size)
-                .map_err(|error| Error::io("setting the size", error.into()))?;
+            _open: self.frames.last().map(|frame| frame.open.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Begins a file under a temporary name.
+    fn begin_temporary(&mut self, wanted: Wanted) -> Result<NewFile> {
+        let opened = std::cell::Cell::new(None);
+        let temporary = self.temporary(|name| {
+            make_file(&wanted.directory, name).map(|file| opened.set(Some(file)))
+        })?;
+        let Some(file) = opened.take() else { return Err(Error::invalid("no file was made")) };
+        self.begin(file, Some(temporary), wanted)
+    }
+
+    /// Begins a file that was made just now.
+    fn begin(&self, file: OwnedFd, temporary: Option<Vec<u8>>, wanted: Wanted) -> Result<NewFile> {
+        set_early_flags(&file, &wanted.metadata, &self.options);
+        let is_large = wanted.metadata.size >= LARGE_BYTES;
+        let new = NewFile { file: Some(file.into()), temporary, end: AtomicU64::new(0), wanted };
+        if is_large {
+            new.extend()?;
         }
         Ok(new)
     }
 
     fn complete_file(&mut self, new: &mut NewFile) -> Result<()> {
+        new.extend()?;
         let Some(file) = new.file.take() else { return Ok(()) };
         let file = OwnedFd::from(file);
-        let applied =
-            Handle::Open(&file).apply(&new.metadata, &self.options, &mut self.report.missing);
+        let Wanted { directory, path, name, metadata, .. } = &new.wanted;
+        let applied = Handle::Open(&file).apply(metadata, &self.options, &mut self.report.missing);
         // Even without some attribute, the content is worth keeping.
-        if let Err(error) = publish(&new.directory, &new.temporary, &new.name) {
+        if let Some(temporary) = &new.temporary
+            && let Err(error) = publish(directory, temporary, name)
+        {
             // Dropping it removes the temporary name.
             new.file = Some(file.into());
             return Err(error);
         }
-        self.set_or_defer_flags(&file, &new.metadata, &new.path);
+        self.set_or_defer_flags(&file, metadata, path);
         applied
     }
 
@@ -371,4 +391,10 @@ impl Maker {
             self.report.missing.flags += 1;
         }
     }
+}
+
+/// Makes a file that only its owner may read. Fails with `EXIST` if the name is taken.
+fn make_file(directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::RUSR | Mode::WUSR)
 }

@@ -319,6 +319,53 @@ fn a_file_that_is_not_completed_leaves_nothing() {
 }
 
 #[test]
+fn what_others_make_in_a_new_directory_stays() {
+    let scratch = Scratch::new();
+    let target = scratch.folder("target");
+    let folder = target.join("folder");
+    let file = Metadata { size: 5, ..metadata(EntryKind::File) };
+    let link = Metadata { target: b"nowhere".into(), ..metadata(EntryKind::Symlink) };
+    let mut maker = Maker::open(&target, MakeOptions::default()).unwrap();
+    assert!(maker.enter(b"folder", &metadata(EntryKind::Directory)));
+    for name in ["early", "link"] {
+        fs::write(folder.join(name), b"other").unwrap();
+    }
+    assert!(matches!(maker.file(b"early", &file), FileStep::Failed));
+    let FileStep::New(new) = maker.file(b"late", &file) else { panic!("failed") };
+    assert!(!maker.other(b"link", &link));
+    new.write_at(0, b"part").unwrap();
+    fs::remove_file(folder.join("late")).unwrap();
+    fs::write(folder.join("late"), b"other").unwrap();
+    drop(new);
+    let report = maker.finish().unwrap();
+    assert_eq!((report.failed, report.made), (2, 1));
+    for name in ["early", "late", "link"] {
+        assert_eq!(fs::read(folder.join(name)).unwrap(), b"other", "{name}");
+    }
+}
+
+#[test]
+fn incomplete_files_of_an_existing_directory_have_other_names() {
+    let scratch = Scratch::new();
+    let folder = scratch.folder("target/folder");
+    fs::write(folder.join("old"), b"old").unwrap();
+    let file = Metadata { size: 5, ..metadata(EntryKind::File) };
+    let mut maker = Maker::open(&scratch.path("target"), with(Existing::Replace)).unwrap();
+    assert!(maker.enter(b"folder", &metadata(EntryKind::Directory)));
+    let files = [b"new", b"old"].map(|name| {
+        let FileStep::New(new) = maker.file(name, &file) else { panic!("failed") };
+        new.write_at(0, b"whole").unwrap();
+        new
+    });
+    assert_eq!(fs::read(folder.join("old")).unwrap(), b"old");
+    assert!(!folder.join("new").exists());
+    assert!(files.into_iter().all(|new| maker.complete(new)));
+    assert_clean(&maker.finish().unwrap());
+    assert!(["new", "old"].iter().all(|name| fs::read(folder.join(name)).unwrap() == b"whole"));
+    assert_eq!(folder.read_dir().unwrap().count(), 2);
+}
+
+#[test]
 fn owners_attributes_and_flags_are_a_choice() {
     let scratch = Scratch::new();
     let xattr = |name: &str| Xattr { name: name.into(), value: b"1".into() };
