@@ -262,7 +262,10 @@ impl BlockReader {
                 return Err(from.corrupt(format!("it claims {length} bytes")));
             }
             CODEC_ZSTD => {
-                raw.reserve(length);
+                if raw.capacity() < length {
+                    // Growing would copy what is not needed, and take more than that.
+                    *raw = Vec::with_capacity(length);
+                }
                 self.decompress(payload, raw)
                     .map_err(|source| Error::corrupt("block: zstd fails").with_source(source))?;
             }

@@ -3,17 +3,17 @@
 //! Bases lie in many frames, and deltas need a few chunks of each. So of each frame that is
 //! decoded, this keeps the chunks that deltas of the containers opened last need, rather than all.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::ops::Range;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex};
 
-use silt_format::{Directory, PRIVATE_STORE, Reference};
+use silt_format::{Directory, PRIVATE_STORE, Reference, SeriesId};
 
 use crate::cache::WeightedCache;
 use crate::container::ContainerKey;
 use crate::sync::lock;
 
-/// The most bases of containers with deltas that are known, eight bytes each.
+/// The most bases of containers with deltas that are known, about twenty bytes each.
 const WANTED_MAX: usize = 128 << 10;
 
 /// A frame's container and number.
@@ -26,19 +26,41 @@ pub(crate) struct BaseCache {
 }
 
 /// Some chunks of a frame.
-struct Picked {
+pub(crate) struct Picked {
     /// Their slots, ascending, and where each is in the bytes.
     slots: Vec<(u16, Range<usize>)>,
     bytes: Vec<u8>,
 }
 
+/// A chunk that a delta is applied to.
+pub(crate) enum Base {
+    /// Kept here.
+    Kept(Arc<Picked>, Range<usize>),
+    /// In a decoded frame.
+    InFrame(Arc<Vec<u8>>, Range<usize>),
+}
+
+impl Deref for Base {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Kept(picked, range) => &picked.bytes[range.clone()],
+            Self::InFrame(frame, range) => &frame[range.clone()],
+        }
+    }
+}
+
 /// The bases of the deltas of containers that were opened last.
 #[derive(Default)]
 struct Wanted {
-    /// Sorted, with the container of the deltas.
+    /// The bases of each container's deltas, ascending.
     bases: VecDeque<(ContainerKey, Vec<Reference>)>,
     /// The number of all bases.
     count: usize,
+    /// The slots that are bases, by series and container, with the number of containers whose
+    /// deltas need them.
+    slots: HashMap<(SeriesId, u32), BTreeMap<u16, u32>>,
 }
 
 impl BaseCache {
@@ -49,42 +71,32 @@ impl BaseCache {
 
     /// The bases of this container's deltas will be needed.
     pub(crate) fn want(&self, container: ContainerKey, directory: &Directory) {
-        let deltas = directory.deltas.iter();
-        let mut bases: Vec<Reference> = deltas.map(|delta| delta.base).collect();
+        let bases = directory.deltas.iter().map(|delta| delta.base);
+        let mut bases: Vec<Reference> =
+            bases.filter(|base| base.store() == PRIVATE_STORE).collect();
         bases.sort_unstable();
         bases.dedup();
-        let mut wanted = lock(&self.wanted);
-        if wanted.bases.iter().any(|(key, _)| *key == container) {
-            return;
-        }
-        wanted.count += bases.len();
-        wanted.bases.push_back((container, bases));
-        while wanted.count > WANTED_MAX && wanted.bases.len() > 1 {
-            let oldest = wanted.bases.pop_front();
-            wanted.count -= oldest.map_or(0, |(_, bases)| bases.len());
-        }
+        lock(&self.wanted).add(container, bases);
     }
 
     /// Whether the chunk of a slot of this frame is here.
     pub(crate) fn has(&self, frame: FrameKey, slot: u16) -> bool {
-        let picked = lock(&self.frames).get(&frame);
-        picked.is_some_and(|picked| picked.chunk(slot).is_some())
+        self.get(frame, slot).is_some()
     }
 
-    /// Appends the chunk of a slot of this frame, if it is here.
-    pub(crate) fn add_to(&self, to: &mut Vec<u8>, frame: FrameKey, slot: u16) -> bool {
-        let picked = lock(&self.frames).get(&frame);
-        let Some(chunk) = picked.as_ref().and_then(|picked| picked.chunk(slot)) else {
-            return false;
-        };
-        to.extend_from_slice(chunk);
-        true
+    /// The chunk of a slot of this frame, if it is here.
+    pub(crate) fn get(&self, frame: FrameKey, slot: u16) -> Option<Base> {
+        let picked = lock(&self.frames).get(&frame)?;
+        let range = picked.range(slot)?;
+        Some(Base::Kept(picked, range))
     }
 
     /// Keeps what deltas need of a decoded frame, which is of the container with this directory.
     pub(crate) fn pick(&self, frame: FrameKey, directory: &Directory, raw: &[u8]) {
         let slots = lock(&self.wanted).slots(frame, directory);
-        if slots.is_empty() {
+        let held = lock(&self.frames).get(&frame);
+        let is_held = |slot: &u16| held.as_ref().is_some_and(|held| held.range(*slot).is_some());
+        if slots.iter().all(is_held) {
             return;
         }
         let chunk = |slot: u16| {
@@ -107,9 +119,10 @@ impl BaseCache {
 }
 
 impl Picked {
-    fn chunk(&self, slot: u16) -> Option<&[u8]> {
+    /// Where the chunk of a slot is in the bytes.
+    fn range(&self, slot: u16) -> Option<Range<usize>> {
         let at = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
-        self.bytes.get(self.slots.get(at)?.1.clone())
+        Some(self.slots[at].1.clone())
     }
 
     fn weight(&self) -> usize {
@@ -119,26 +132,46 @@ impl Picked {
 }
 
 impl Wanted {
-    /// The slots of a frame that are bases, ascending.
-    fn slots(
-        &self,
-        ((series, number, _), frame): FrameKey,
-        directory: &Directory,
-    ) -> BTreeSet<u16> {
-        let mut found = BTreeSet::new();
-        if self.bases.is_empty() {
-            return found;
+    /// Adds the bases of a container's deltas, unless they are known, and forgets the oldest.
+    fn add(&mut self, container: ContainerKey, bases: Vec<Reference>) {
+        if self.bases.iter().any(|(key, _)| *key == container) {
+            return;
         }
-        for run in directory.runs.iter().filter(|run| run.frame == frame) {
-            let reference = |slot| Reference::new(PRIVATE_STORE, number, slot);
-            let (first, last) = (reference(run.first), reference(run.first + (run.count - 1)));
-            for (_, bases) in self.bases.iter().filter(|((of, ..), _)| *of == series) {
-                let from = bases.partition_point(|base| *base < first);
-                let of_run = bases[from..].iter().take_while(|base| **base <= last);
-                found.extend(of_run.map(|base| base.slot()));
+        for base in &bases {
+            let slots = self.slots.entry((container.0, base.container())).or_default();
+            *slots.entry(base.slot()).or_default() += 1;
+        }
+        self.count += bases.len();
+        self.bases.push_back((container, bases));
+        while self.count > WANTED_MAX && self.bases.len() > 1 {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(((series, ..), bases)) = self.bases.pop_front() else { return };
+        self.count -= bases.len();
+        for base in bases {
+            let key = (series, base.container());
+            let Some(slots) = self.slots.get_mut(&key) else { continue };
+            if let Some(users) = slots.get_mut(&base.slot()) {
+                *users -= 1;
+                if *users == 0 {
+                    slots.remove(&base.slot());
+                }
+            }
+            if slots.is_empty() {
+                self.slots.remove(&key);
             }
         }
-        found
+    }
+
+    /// The slots of a frame that are bases, ascending.
+    fn slots(&self, ((series, number, _), frame): FrameKey, directory: &Directory) -> Vec<u16> {
+        let Some(slots) = self.slots.get(&(series, number)) else { return Vec::new() };
+        let runs = directory.runs.iter().filter(|run| run.frame == frame && run.count > 0);
+        let of_runs = runs.flat_map(|run| slots.range(run.first..=run.first + (run.count - 1)));
+        of_runs.map(|(slot, _)| *slot).collect()
     }
 }
 
@@ -190,10 +223,8 @@ mod tests {
         assert_eq!(here(&cache, 0), [1, 3], "slot 2 is a base in another series");
         assert!(here(&cache, 1).is_empty(), "the frame was not decoded");
         cache.pick((key(SERIES, 7), 1), &directory, &frames[1]);
-        let mut base = b"x".to_vec();
-        assert!(cache.add_to(&mut base, (key(SERIES, 7), 1), 6));
-        assert_eq!(base, b"x\x06\x06\x06");
-        assert!(!cache.add_to(&mut base, (key(SERIES, 7), 1), 5));
+        assert_eq!(*cache.get((key(SERIES, 7), 1), 6).unwrap(), [6; 3]);
+        assert!(cache.get((key(SERIES, 7), 1), 5).is_none());
         cache.want(key(SERIES, 10), &deltas(&[0]));
         cache.pick((key(SERIES, 7), 0), &directory, &frames[0]);
         assert_eq!(here(&cache, 0), [0, 1, 3], "a container that was opened later needs more");
@@ -215,5 +246,8 @@ mod tests {
         let known: Vec<u32> = wanted.bases.iter().map(|((_, number, _), _)| *number).collect();
         assert_eq!(known, [10, 11]);
         assert_eq!(wanted.count, 2 * many.len());
+        let slots = &wanted.slots[&(SERIES, 7)];
+        assert_eq!(slots.len(), many.len());
+        assert!(slots.values().all(|users| *users == 2));
     }
 }

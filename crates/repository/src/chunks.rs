@@ -13,11 +13,11 @@ use silt_format::{
 use silt_similarity::{DeltaCoder, XdeltaCoder};
 use silt_storage::ahead::{HeldPart, PartPlace, Parts, WantedParts};
 
-use crate::bases::BaseCache;
+use crate::bases::{Base, BaseCache};
 use crate::budget::Budget;
 use crate::buffers::Kept;
 use crate::cache::WeightedCache;
-use crate::container::{ContainerKey, frame_entry, link_target, read_frame, stored_bytes};
+use crate::container::{ContainerKey, frame_entry, link_target, read_frame, stored_range};
 use crate::heads;
 use crate::objects::{Objects, Scratch};
 use crate::one_each::OneEach;
@@ -37,6 +37,7 @@ pub struct ChunkCache {
     open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
     opening: OneEach<ContainerKey>,
     frames: Mutex<FrameCache>,
+    decoding: OneEach<(ContainerKey, u16)>,
     /// The read-ahead cache of distant containers.
     parts: Arc<Parts>,
     /// Buffers of frames that were dropped. Frames are decoded by any thread, and an allocator that
@@ -56,6 +57,7 @@ impl ChunkCache {
             open: Mutex::new(WeightedCache::new(directories_bytes)),
             opening: OneEach::default(),
             frames: Mutex::new(WeightedCache::new(frames_bytes)),
+            decoding: OneEach::default(),
             parts: Arc::new(Parts::new(to_u64(parts_bytes))),
             spare: Kept::default(),
             bases: BaseCache::new(frames_bytes / 2),
@@ -95,8 +97,6 @@ pub struct PlaceInFrame {
 #[derive(Default)]
 pub struct Cursor {
     last: Option<Last>,
-    /// The base of the last delta.
-    base: Vec<u8>,
 }
 
 struct Last {
@@ -248,13 +248,15 @@ impl ChunkReader {
         scratch: &mut Scratch,
     ) -> Result<Arc<Vec<u8>>> {
         let (key, bases) = ((container.key(), frame), &self.cache.bases);
-        let held = lock(&self.cache.frames).get(&key);
-        if let Some(raw) = held {
-            if for_base {
-                bases.pick(key, &container.directory, &raw);
+        let _turn = match self.cache.decoding.get(key, || lock(&self.cache.frames).get(&key)) {
+            Ok(raw) => {
+                if for_base {
+                    bases.pick(key, &container.directory, &raw);
+                }
+                return Ok(raw);
             }
-            return Ok(raw);
-        }
+            Err(turn) => turn,
+        };
         let mut raw = self.cache.spare.take().unwrap_or_default();
         read_frame(&self.objects, container, frame, scratch, &mut raw)?;
         let raw = Arc::new(raw);
@@ -450,7 +452,7 @@ impl ChunkReader {
             return self.read_unverified(target, cursor, scratch, out);
         };
         let frame = self.frame_at(place, &container, slot.frame, &mut cursor.last, scratch)?;
-        let stored = stored_bytes(&container, reference.slot(), slot, &frame)?;
+        let stored = &frame[stored_range(&container, reference.slot(), slot, &frame)?];
         let expected = container.directory.chunk_bytes(reference.slot()).unwrap_or_default();
         if expected as usize != out.len() {
             return Err(Error::corrupt(format!(
@@ -461,7 +463,7 @@ impl ChunkReader {
             )));
         }
         if let Some(delta) = container.directory.delta(reference.slot()) {
-            return self.apply(&container, delta, stored, cursor, scratch, out);
+            return self.apply(&container, delta, stored, scratch, out);
         }
         out.copy_from_slice(stored);
         Ok(())
@@ -496,20 +498,17 @@ impl ChunkReader {
         container: &Container,
         delta: &Delta,
         stored: &[u8],
-        cursor: &mut Cursor,
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<()> {
-        let mut base = std::mem::take(&mut cursor.base);
-        let read = match self.read_base(container, delta.base, scratch, &mut base) {
+        let read = match self.read_base(container, delta.base, scratch) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let followed = self.follow_rewriting(delta.base, error);
-                followed.and_then(|()| self.read_base(container, delta.base, scratch, &mut base))
+                followed.and_then(|()| self.read_base(container, delta.base, scratch))
             }
             other => other,
         };
-        let applied = read.and_then(|()| XdeltaCoder::new(None).decode(&base, stored, out));
-        cursor.base = base;
+        let applied = read.and_then(|base| XdeltaCoder::new(None).decode(&base, stored, out));
         applied.context(|| {
             let (name, base) = (&container.object.name, delta.base);
             let of = self.container_name(base);
@@ -521,15 +520,13 @@ impl ChunkReader {
         })
     }
 
-    /// Replaces `base` by the chunk that a delta in `container` is applied to: a whole one of the
-    /// same private store.
+    /// The chunk that a delta in `container` is applied to: a whole one of the same private store.
     fn read_base(
         &self,
         container: &Container,
         reference: Reference,
         scratch: &mut Scratch,
-        base: &mut Vec<u8>,
-    ) -> Result<()> {
+    ) -> Result<Base> {
         if reference.store() != PRIVATE_STORE || container.store != self.private.id {
             return Err(Error::corrupt("the base of a delta is in another store"));
         }
@@ -539,14 +536,13 @@ impl ChunkReader {
         let Some(slot) = whole.filter(|_| directory.delta(reference.slot()).is_none()) else {
             return Err(Error::corrupt("the base of a delta is no whole chunk"));
         };
-        base.clear();
-        let (bases, key) = (&self.cache.bases, (holder.key(), slot.frame));
-        if bases.add_to(base, key, reference.slot()) {
-            return Ok(());
+        let key = (holder.key(), slot.frame);
+        if let Some(base) = self.cache.bases.get(key, reference.slot()) {
+            return Ok(base);
         }
         let frame = self.frame(&holder, slot.frame, true, scratch)?;
-        base.extend_from_slice(stored_bytes(&holder, reference.slot(), slot, &frame)?);
-        Ok(())
+        let range = stored_range(&holder, reference.slot(), slot, &frame)?;
+        Ok(Base::InFrame(frame, range))
     }
 
     /// The slot that the delta in a slot is applied to; `None` if the slot holds no delta.

@@ -1,5 +1,7 @@
 //! Containers: their directories and frames.
 
+use std::ops::Range;
+
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
     Delta, Directory, Error, Frame, HEADER_BYTES, Link, ObjectKind, ObjectTag, PRIVATE_STORE,
@@ -126,18 +128,19 @@ pub(crate) fn read_frame(
     Ok(())
 }
 
-/// The bytes of a slot in its frame.
-pub(crate) fn stored_bytes<'f>(
+/// Where the bytes of a slot are in its frame.
+pub(crate) fn stored_range(
     container: &Container,
     number: u16,
     slot: Slot,
-    frame: &'f [u8],
-) -> Result<&'f [u8]> {
-    let start = slot.offset as usize;
-    frame.get(start..start + slot.length as usize).ok_or_else(|| {
-        let name = &container.object.name;
-        Error::corrupt(format!("slot {number} of container {name} lies outside its frame"))
-    })
+    frame: &[u8],
+) -> Result<Range<usize>> {
+    let range = slot.offset as usize..slot.offset as usize + slot.length as usize;
+    if range.end <= frame.len() {
+        return Ok(range);
+    }
+    let name = &container.object.name;
+    Err(Error::corrupt(format!("slot {number} of container {name} lies outside its frame")))
 }
 
 /// Where the slot of a reference, which holds no chunk, leads: always from a private store to the

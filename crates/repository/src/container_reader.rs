@@ -5,7 +5,7 @@ use std::sync::Arc;
 use silt_chunking::Fingerprinter;
 use silt_format::{Error, Fingerprint, PRIVATE_STORE, Result};
 
-use crate::chunks::{ChunkReader, Cursor};
+use crate::chunks::ChunkReader;
 use crate::container::{Container, expect_frames, read_frame};
 use crate::objects::{Objects, Scratch};
 
@@ -32,7 +32,6 @@ pub struct ContainerReader<'o> {
 /// The chunks that deltas are applied to, and the last result.
 struct Bases {
     chunks: Arc<ChunkReader>,
-    cursor: Cursor,
     scratch: Scratch,
     result: Vec<u8>,
 }
@@ -52,8 +51,7 @@ impl<'o> ContainerReader<'o> {
 
     /// From now on also reads the deltas of the series whose chunks `chunks` reads.
     pub fn read_deltas_with(&mut self, chunks: Arc<ChunkReader>) {
-        let (cursor, scratch) = (Cursor::default(), Scratch::default());
-        self.bases = Some(Bases { chunks, cursor, scratch, result: Vec::new() });
+        self.bases = Some(Bases { chunks, scratch: Scratch::default(), result: Vec::new() });
     }
 
     /// The objects that it reads.
@@ -97,12 +95,12 @@ impl<'o> ContainerReader<'o> {
         self.stored(container, slot)?;
         let start = place.offset as usize;
         let stored = &self.raw[start..start + place.length as usize];
-        let Some(Bases { chunks, cursor, scratch, result }) = &mut self.bases else {
+        let Some(Bases { chunks, scratch, result }) = &mut self.bases else {
             let name = &container.object.name;
             return Err(Error::corrupt(format!("slot {slot} of container {name} is a delta")));
         };
         result.resize(delta.chunk_bytes as usize, 0);
-        chunks.apply(container, delta, stored, cursor, scratch, result)?;
+        chunks.apply(container, delta, stored, scratch, result)?;
         Ok(Some(StoredChunk { bytes: result, fingerprint }))
     }
 

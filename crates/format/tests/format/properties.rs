@@ -187,6 +187,21 @@ fn the_map_of_every_size_has_a_root() {
     }
 }
 
+/// Caches of decoded frames count what buffers hold.
+#[test]
+fn a_buffer_that_is_too_small_becomes_as_large_as_the_block() {
+    let packed = |bytes: usize| {
+        let mut packed = Vec::new();
+        BlockWriter::new(3).unwrap().pack(&vec![7; bytes], &mut packed);
+        packed
+    };
+    let (mut reader, mut raw) = (BlockReader::default(), Vec::new());
+    for (bytes, capacity) in [(200_000, 200_000), (262_144, 262_144), (1000, 262_144)] {
+        reader.decode(&packed(bytes), &mut raw).unwrap();
+        assert_eq!((raw.len(), raw.capacity()), (bytes, capacity));
+    }
+}
+
 #[test]
 fn long_blocks_are_stored_if_random_and_compressed_if_not() {
     let sealer =
