@@ -2,6 +2,7 @@
 //! faster than many small ones.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -11,9 +12,9 @@ use crate::{ByteRange, Key, Storage};
 
 /// Objects are read in parts of this many bytes, which begin at multiples of it, so that readers of
 /// one neighbourhood ask for the same parts.
-const PART_BYTES: u64 = 512 << 10;
+const PART_BYTES: u64 = 1 << 20;
 /// A shorter run is first read alone; the next read in the same part reads the whole part.
-const SHORT_BYTES: u64 = PART_BYTES / 4;
+const SHORT_BYTES: u64 = 128 << 10;
 /// Parts of which it is known that something short was read.
 const TOUCHED_MAX: usize = 10_000;
 /// Buffers that are kept to be read into again.
@@ -22,21 +23,32 @@ const SPARE_MAX: usize = 4;
 const OWN_BYTES_MAX: u64 = 4 << 20;
 
 /// A part of an object: its key and which of its bytes.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct PartPlace {
     key: Arc<Key>,
     range: Range<u64>,
+    /// What is needed of it. Places that differ in this alone are the same.
+    needed: Range<u64>,
+}
+
+impl PartialEq for PartPlace {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.key, &self.range) == (&other.key, &other.range)
+    }
+}
+
+impl Eq for PartPlace {}
+
+impl Hash for PartPlace {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.key, &self.range).hash(hasher);
+    }
 }
 
 impl PartPlace {
-    fn length(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    /// Bytes of the part's buffer; those of whole parts are used again.
+    /// Bytes of the part's buffer if all of it is read.
     pub fn room(&self) -> u64 {
-        let length = self.length();
-        if (SHORT_BYTES..PART_BYTES).contains(&length) { PART_BYTES } else { length }
+        room(&self.range)
     }
 }
 
@@ -47,7 +59,8 @@ pub struct HeldPart {
     pub was_read: bool,
 }
 
-/// Parts that will be read again, which are kept before others while this exists.
+/// Parts that will be read, which are kept before others while this exists. Of a part that is wanted,
+/// the ends that nobody wants are not read.
 pub struct WantedParts {
     parts: Arc<Parts>,
     places: Vec<PartPlace>,
@@ -58,8 +71,8 @@ impl Drop for WantedParts {
         let mut held = self.parts.held();
         for place in &self.places {
             let Some(wanted) = held.wanted.get_mut(place) else { continue };
-            *wanted -= 1;
-            if *wanted == 0 {
+            wanted.readers -= 1;
+            if wanted.readers == 0 {
                 held.wanted.remove(place);
             }
         }
@@ -76,8 +89,8 @@ pub struct Parts {
 #[derive(Default)]
 struct Held {
     parts: HashMap<PartPlace, Part>,
-    /// For how many readers to come a part is kept.
-    wanted: HashMap<PartPlace, usize>,
+    /// The parts that readers to come want.
+    wanted: HashMap<PartPlace, Wanted>,
     /// Parts of which something short was wanted already: the next time all of one is read.
     touched: HashSet<PartPlace>,
     /// Buffers of whole parts that nobody uses.
@@ -87,13 +100,27 @@ struct Held {
     clock: u64,
 }
 
+/// What readers to come want of a part.
+struct Wanted {
+    /// How many they are.
+    readers: usize,
+    /// From the first to the last byte that one of them needs.
+    needed: Range<u64>,
+}
+
 struct Part {
     /// None while it is being read.
     bytes: Option<Arc<Vec<u8>>>,
+    /// What is read of it.
+    range: Range<u64>,
     used: u64,
 }
 
 impl Part {
+    fn room(&self) -> u64 {
+        room(&self.range)
+    }
+
     fn is_held(&self) -> bool {
         self.bytes.as_ref().is_some_and(|bytes| Arc::strong_count(bytes) > 1)
     }
@@ -108,9 +135,10 @@ struct Reading<'p> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut held = self.parts.held();
-        if held.parts.get(self.place).is_some_and(|part| part.bytes.is_none()) {
+        let part = held.parts.get(self.place).filter(|part| part.bytes.is_none());
+        if let Some(room) = part.map(Part::room) {
             held.parts.remove(self.place);
-            held.bytes -= self.place.room();
+            held.bytes -= room;
         }
         self.parts.changed.notify_all();
     }
@@ -132,12 +160,13 @@ impl Parts {
         loop {
             held.clock += 1;
             let used = held.clock;
-            let (place, part) = held.parts.iter_mut().find(|(PartPlace { key, range }, _)| {
+            let mut parts = held.parts.iter_mut();
+            let (_, part) = parts.find(|(PartPlace { key, .. }, Part { range, .. })| {
                 key.as_str() == name && range.start <= block.start && block.end <= range.end
             })?;
             if let Some(bytes) = &part.bytes {
                 part.used = used;
-                return Some((place.range.start, Arc::clone(bytes)));
+                return Some((part.range.start, Arc::clone(bytes)));
             }
             held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
@@ -146,7 +175,7 @@ impl Parts {
     /// Reads a part, if it can be read and is not there, and keeps it for later readers.
     pub fn hold(&self, storage: &dyn Storage, place: &PartPlace) -> Option<HeldPart> {
         let mut was_read = false;
-        let bytes = self.get_or_read(storage, place, &mut was_read)?;
+        let (_, bytes) = self.get_or_read(storage, place, &mut was_read)?;
         Some(HeldPart { _bytes: bytes, was_read })
     }
 
@@ -154,13 +183,18 @@ impl Parts {
     pub fn want(self: &Arc<Self>, places: &[PartPlace]) -> WantedParts {
         let mut held = self.held();
         for place in places {
-            *held.wanted.entry(place.clone()).or_default() += 1;
+            let wanted = held.wanted.entry(place.clone());
+            let wanted =
+                wanted.or_insert_with(|| Wanted { readers: 0, needed: place.needed.clone() });
+            wanted.readers += 1;
+            wanted.needed = hull(&wanted.needed, &place.needed);
         }
         WantedParts { parts: Arc::clone(self), places: places.to_vec() }
     }
 
-    /// The bytes of a part, if they can be read; who asks for what another reads waits for it.
-    fn get(&self, storage: &dyn Storage, place: &PartPlace) -> Option<Arc<Vec<u8>>> {
+    /// What is needed of a part, or more, and where that begins, if it can be read; who asks for
+    /// what another reads waits for it.
+    fn get(&self, storage: &dyn Storage, place: &PartPlace) -> Option<(u64, Arc<Vec<u8>>)> {
         self.get_or_read(storage, place, &mut false)
     }
 
@@ -169,35 +203,50 @@ impl Parts {
         storage: &dyn Storage,
         place: &PartPlace,
         was_read: &mut bool,
-    ) -> Option<Arc<Vec<u8>>> {
+    ) -> Option<(u64, Arc<Vec<u8>>)> {
         let mut held = self.held();
-        loop {
+        let mut range = loop {
             held.clock += 1;
             let used = held.clock;
+            let wanted = held.wanted.get(place).map(|wanted| wanted.needed.clone());
             match held.parts.get_mut(place) {
-                Some(Part { bytes: Some(bytes), used: last }) => {
-                    *last = used;
-                    return Some(Arc::clone(bytes));
+                Some(Part { bytes: Some(bytes), range, used: last }) => {
+                    if range.start <= place.needed.start && place.needed.end <= range.end {
+                        *last = used;
+                        return Some((range.start, Arc::clone(bytes)));
+                    }
+                    // Its ends were not wanted when it was read.
+                    let room = room(range);
+                    held.bytes -= room;
+                    held.parts.remove(place);
+                    break place.range.clone();
                 }
                 Some(_) => held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner),
-                None => break,
+                None => break wanted.map_or(place.range.clone(), |it| hull(&it, &place.needed)),
             }
+        };
+        // Little more costs less than a request for it later.
+        if range.start < place.range.start + SHORT_BYTES {
+            range.start = place.range.start;
+        }
+        if range.end + SHORT_BYTES > place.range.end {
+            range.end = place.range.end;
         }
         let used = held.clock;
-        held.parts.insert(place.clone(), Part { bytes: None, used });
-        held.bytes += place.room();
+        held.parts.insert(place.clone(), Part { bytes: None, range: range.clone(), used });
+        held.bytes += room(&range);
         held.shrink(self.bytes_max);
-        let mut bytes = held.buffer(to_usize(place.room()));
+        let mut bytes = held.buffer(to_usize(room(&range)));
         drop(held);
         let reading = Reading { parts: self, place };
-        let range = ByteRange::Bounded { offset: place.range.start, length: place.length() };
-        storage.get(&place.key, range, &mut bytes).ok()?;
+        let bounded = ByteRange::Bounded { offset: range.start, length: range.end - range.start };
+        storage.get(&place.key, bounded, &mut bytes).ok()?;
         *was_read = true;
-        let bytes = Arc::new(bytes);
-        let part = Part { bytes: Some(Arc::clone(&bytes)), used };
+        let (start, bytes) = (range.start, Arc::new(bytes));
+        let part = Part { bytes: Some(Arc::clone(&bytes)), range, used };
         self.held().parts.insert(place.clone(), part);
         drop(reading);
-        Some(bytes)
+        Some((start, bytes))
     }
 }
 
@@ -238,9 +287,11 @@ impl Held {
                 })
                 .map(|(place, _)| place.clone());
             let Some(oldest) = oldest else { return };
-            self.bytes -= oldest.room();
-            let bytes = self.parts.remove(&oldest).and_then(|part| part.bytes);
-            self.spare.extend(bytes.and_then(|bytes| Arc::try_unwrap(bytes).ok()));
+            let Some(part) = self.parts.remove(&oldest) else { return };
+            self.bytes -= part.room();
+            let bytes = part.bytes;
+            let bytes = bytes.and_then(|bytes| Arc::try_unwrap(bytes).ok());
+            self.spare.extend(bytes.filter(|bytes| to_u64(bytes.capacity()) == PART_BYTES));
             if self.spare.len() > SPARE_MAX {
                 self.spare.remove(0);
             }
@@ -263,13 +314,15 @@ impl Run {
     fn parts(&self, block: &Range<u64>) -> Vec<PartPlace> {
         let part = |number: u64| {
             let range = number * PART_BYTES..((number + 1) * PART_BYTES).min(self.end);
-            PartPlace { key: Arc::clone(&self.key), range }
+            let needed = block.start.max(range.start)..block.end.min(range.end);
+            PartPlace { key: Arc::clone(&self.key), range, needed }
         };
         (block.start / PART_BYTES..block.end.div_ceil(PART_BYTES)).map(part).collect()
     }
 
     fn alone(&self) -> PartPlace {
-        PartPlace { key: Arc::clone(&self.key), range: self.range.clone() }
+        let (range, needed) = (self.range.clone(), self.range.clone());
+        PartPlace { key: Arc::clone(&self.key), range, needed }
     }
 
     /// What is read for a block of the run.
@@ -369,12 +422,23 @@ impl Ahead {
             copy(begin, &bytes);
         } else {
             for place in run.places(block) {
-                let Some(bytes) = parts.get(storage, &place) else { return false };
-                copy(place.range.start, &bytes);
+                let Some((begin, bytes)) = parts.get(storage, &place) else { return false };
+                copy(begin, &bytes);
             }
         }
         to_u64(into.len()) == block.end - block.start
     }
+}
+
+/// Bytes of the buffer for a range of a part; those of nearly whole parts are used again.
+fn room(range: &Range<u64>) -> u64 {
+    let length = range.end - range.start;
+    if (PART_BYTES / 4 * 3..PART_BYTES).contains(&length) { PART_BYTES } else { length }
+}
+
+/// From the first byte of both to the last.
+fn hull(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    one.start.min(other.start)..one.end.max(other.end)
 }
 
 /// Blocks in ascending order, joined where no more than `gap_bytes` lie between; with the number of
@@ -433,8 +497,8 @@ mod tests {
     fn blocks_of_a_neighbourhood_take_one_request_a_part() {
         let (storage, mut ahead) = (far(), Ahead::default());
         let all: Vec<u32> = (0..BLOCKS).collect();
-        assert_eq!(read(&storage, &mut ahead, &all[..34]), 4, "2.04 MB are four parts");
-        assert_eq!(read(&storage, &mut ahead, &all), 8, "of twelve parts, four are there");
+        assert_eq!(read(&storage, &mut ahead, &all[..34]), 2, "2.04 MB are two parts");
+        assert_eq!(read(&storage, &mut ahead, &all), 4, "of six parts, two are there");
     }
 
     #[test]
@@ -518,6 +582,40 @@ mod tests {
     }
 
     #[test]
+    fn ends_of_a_wanted_part_that_nobody_wants_are_not_read() {
+        let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
+        let end = u64::from(BLOCK * BLOCKS);
+        let places = |numbers: &[u32]| {
+            let mut ahead = Ahead::default();
+            ahead.share(&parts);
+            let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();
+            let blocks = Blocks { name: "containers/a", wanted, end };
+            ahead.expect(&storage, std::iter::once(blocks));
+            ahead.places().collect::<Vec<_>>()
+        };
+        // Two segments, both of the first part, of 17.5 blocks.
+        let (first, second) = (places(&[4, 5, 6]), places(&[9, 10, 11]));
+        let wanted = [parts.want(&first), parts.want(&second)];
+        storage.take();
+        for place in first.iter().chain(&second) {
+            assert!(parts.hold(&storage, place).is_some());
+        }
+        let read_once = storage.totals(OperationKind::Get);
+        assert_eq!(read_once.operations, 1);
+        assert_eq!(read_once.bytes, u64::from(8 * BLOCK));
+        let (mut ahead, all) = (Ahead::default(), [4, 5, 6, 9, 10, 11]);
+        ahead.share(&parts);
+        assert_eq!(read(&storage, &mut ahead, &all), 0);
+        // What is wanted later takes another request, for all of it.
+        assert_eq!(read(&storage, &mut ahead, &[10, 11, 12, 13]), 1);
+        assert_eq!(read(&storage, &mut ahead, &[0, 1, 2, 3, 15, 16]), 0);
+        drop(wanted);
+        let held = parts.held();
+        assert!(held.wanted.is_empty());
+        assert_eq!(held.parts.values().map(Part::room).sum::<u64>(), held.bytes);
+    }
+
+    #[test]
     fn readers_share_parts_and_hold_no_more_than_allowed() {
         let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
         let all: Vec<u32> = (0..BLOCKS).collect();
@@ -531,7 +629,7 @@ mod tests {
             }
         });
         let held = parts.held();
-        assert_eq!(held.parts.keys().map(PartPlace::room).sum::<u64>(), held.bytes);
+        assert_eq!(held.parts.values().map(Part::room).sum::<u64>(), held.bytes);
         assert!((1..=3 << 20).contains(&held.bytes), "{}", held.bytes);
     }
 

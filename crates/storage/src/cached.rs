@@ -10,7 +10,7 @@
 
 mod kept;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,8 @@ pub use self::kept::BEGINNING_BYTES;
 const END_BYTES: u64 = 192 << 10;
 /// How many files there must be in a folder before the tags of their objects are asked for.
 const TAGGED_MIN: usize = 4;
+/// Tags are asked for from the name of this many files before the one that is compared.
+const TOLD_BEFORE: usize = 250;
 /// How many files are compared with their objects at once.
 const COMPARED_AT_ONCE: usize = 16;
 /// Most beginnings that are remembered until the ends of their objects are read.
@@ -50,6 +52,8 @@ pub struct CachedStorage {
     /// Held while a file is compared with its object, so that of several threads one asks; by the
     /// name's hash.
     comparing: [Mutex<()>; COMPARED_AT_ONCE],
+    /// Held while tags are asked for, by the prefix's hash.
+    asking: [Mutex<()>; COMPARED_AT_ONCE],
 }
 
 /// The part of an object that is cached.
@@ -107,6 +111,8 @@ struct Tags {
     by_key: HashMap<Key, String>,
     /// Prefixes, and from which name to which they were told; with no end to the prefix's.
     told: Vec<(String, Key, Option<Key>)>,
+    /// Prefixes of which few objects have a file, so that one answer does not reach far.
+    far_apart: HashSet<String>,
 }
 
 impl Tags {
@@ -129,6 +135,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The one of these that is of a name.
+fn one_of<'m>(mutexes: &'m [Mutex<()>], name: &str) -> &'m Mutex<()> {
+    let hash = blake3::hash(name.as_bytes());
+    &mutexes[usize::from(hash.as_bytes()[0]) % mutexes.len()]
+}
+
 /// A file of the cache.
 struct Cached {
     path: PathBuf,
@@ -145,8 +157,9 @@ impl CachedStorage {
         policy: CachePolicy,
         bytes_max: u64,
     ) -> Self {
-        let (state, comparing) = (Mutex::default(), std::array::from_fn(|_| Mutex::default()));
-        Self { inner, folder: folder.into(), policy, bytes_max, state, comparing }
+        let state = Mutex::default();
+        let [comparing, asking] = [(); 2].map(|()| std::array::from_fn(|_| Mutex::default()));
+        Self { inner, folder: folder.into(), policy, bytes_max, state, comparing, asking }
     }
 
     fn file(&self, key: &Key) -> PathBuf {
@@ -163,8 +176,7 @@ impl CachedStorage {
         if let Some(kept) = known() {
             return Ok(Some(kept));
         }
-        let hash = blake3::hash(key.as_str().as_bytes());
-        let _comparing = lock(&self.comparing[usize::from(hash.as_bytes()[0]) % COMPARED_AT_ONCE]);
+        let _comparing = lock(one_of(&self.comparing, key.as_str()));
         if let Some(kept) = known() {
             return Ok(Some(kept));
         }
@@ -203,6 +215,8 @@ impl CachedStorage {
     fn tag(&self, key: &Key) -> Option<String> {
         let name = key.as_str();
         let prefix = &name[..=name.rfind('/')?];
+        // Of several threads, one asks for all.
+        let _asking = lock(one_of(&self.asking, prefix));
         let known = |state: &State| state.tags.by_key.get(key).cloned();
         let listings = {
             let state = self.state();
@@ -211,19 +225,40 @@ impl CachedStorage {
             }
             state.tags.listings
         };
+        // If the first answer does not reach it, the second begins with it.
+        loop {
+            let first = self.first_to_tell(prefix, key)?;
+            // What is before all names that are not before this one.
+            let after = Key::new(&first.as_str()[..first.as_str().len() - 1]).ok();
+            let page = self.inner.tags(prefix, after.as_ref()).ok().flatten()?;
+            let mut state = self.state();
+            if state.tags.listings != listings {
+                return None;
+            }
+            state.tags.add(prefix, &first, page);
+            if first >= *key || state.tags.has_told(prefix, key) {
+                return known(&state);
+            }
+            state.tags.far_apart.insert(prefix.to_owned());
+        }
+    }
+
+    /// The name from which on tags are asked for: that of a file some way before this one, since
+    /// readers go back, too. `None` if so few files of the prefix are here that it does not pay.
+    fn first_to_tell(&self, prefix: &str, key: &Key) -> Option<Key> {
         let folder = fs::read_dir(self.folder.join(prefix)).ok()?;
-        if folder.take(TAGGED_MIN).count() < TAGGED_MIN {
+        let names = folder.flatten().filter_map(|file| file.file_name().into_string().ok());
+        let names = names.filter_map(|name| Key::new(format!("{prefix}{name}")).ok());
+        let mut names: Vec<Key> = names.collect();
+        if names.len() < TAGGED_MIN {
             return None;
         }
-        // What is before all names that are not before this one.
-        let after = Key::new(&name[..name.len() - 1]).ok();
-        let page = self.inner.tags(prefix, after.as_ref()).ok().flatten()?;
-        let mut state = self.state();
-        if state.tags.listings != listings {
-            return None;
+        if self.state().tags.far_apart.contains(prefix) {
+            return Some(key.clone());
         }
-        state.tags.add(prefix, key, page);
-        known(&state)
+        names.sort_unstable();
+        let at = names.partition_point(|name| name < key);
+        names.into_iter().nth(at.saturating_sub(TOLD_BEFORE))
     }
 
     /// Whether there was a file.

@@ -356,6 +356,51 @@ fn tags_that_were_told_before_a_listing_do_not_count() {
 }
 
 #[test]
+fn tags_of_all_that_is_near_are_asked_for_once() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let lists = || inner.totals(OperationKind::List).operations;
+    let name = |number: usize| format!("containers/s/{number:05}");
+    let whole = |number: usize| container(u8::try_from(number % 200).unwrap(), 500, 300);
+    let new = || cache(&inner, folder.path(), 1 << 30);
+    let first = new();
+    for number in 0..400 {
+        let storage: &dyn Storage = if number % 2 == 0 { &first } else { &*inner };
+        storage.put(&key(&name(number)), &[&whole(number)], PutMode::Create).unwrap();
+    }
+    let read = |storage: &CachedStorage, number: usize| {
+        assert!(directory(storage, &name(number)) == whole(number)[500..800], "{number}");
+    };
+    let second = new();
+    (0..400).step_by(2).for_each(|number| read(&second, number));
+    // Backwards, and by several threads.
+    inner.take();
+    let third = new();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (third, read) = (&third, &read);
+            scope.spawn(move || {
+                (0..400).rev().filter(|number| number % 8 == 2 * thread).for_each(|number| {
+                    read(third, number);
+                });
+            });
+        }
+    });
+    assert_eq!((gets(&inner), lists()), (0, 1));
+    // Of objects that are far apart, an answer tells those from the wanted one on.
+    for number in 400..8000 {
+        inner.put(&key(&name(number)), &[&whole(number)], PutMode::Create).unwrap();
+    }
+    for number in [2000, 4000, 6000] {
+        read(&first, number);
+        read(&new(), number);
+    }
+    inner.take();
+    let fourth = new();
+    [6000, 4000, 2000].iter().for_each(|number| read(&fourth, *number));
+    assert_eq!((gets(&inner), lists()), (0, 4));
+}
+
+#[test]
 fn it_stays_below_its_bound() {
     let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
     let storage = cache(&inner, folder.path(), 20_000);
