@@ -129,9 +129,7 @@ impl Scratch {
 
     /// The parts of objects that will be read for the announced blocks.
     pub fn places(&self) -> Vec<PartPlace> {
-        let mut places: Vec<_> = self.ahead.places().collect();
-        places.dedup();
-        places
+        self.ahead.places()
     }
 }
 

@@ -113,6 +113,8 @@ struct Tags {
     told: Vec<(String, Key, Option<Key>)>,
     /// Prefixes of which few objects have a file, so that one answer does not reach far.
     far_apart: HashSet<String>,
+    /// Prefixes of which the storage does not tell tags.
+    untold: HashSet<String>,
 }
 
 impl Tags {
@@ -220,7 +222,7 @@ impl CachedStorage {
         let known = |state: &State| state.tags.by_key.get(key).cloned();
         let listings = {
             let state = self.state();
-            if state.tags.has_told(prefix, key) {
+            if state.tags.has_told(prefix, key) || state.tags.untold.contains(prefix) {
                 return known(&state);
             }
             state.tags.listings
@@ -230,11 +232,15 @@ impl CachedStorage {
             let first = self.first_to_tell(prefix, key)?;
             // What is before all names that are not before this one.
             let after = Key::new(&first.as_str()[..first.as_str().len() - 1]).ok();
-            let page = self.inner.tags(prefix, after.as_ref()).ok().flatten()?;
+            let page = self.inner.tags(prefix, after.as_ref()).ok().flatten();
             let mut state = self.state();
             if state.tags.listings != listings {
                 return None;
             }
+            let Some(page) = page else {
+                state.tags.untold.insert(prefix.to_owned());
+                return None;
+            };
             state.tags.add(prefix, &first, page);
             if first >= *key || state.tags.has_told(prefix, key) {
                 return known(&state);
@@ -248,14 +254,15 @@ impl CachedStorage {
     fn first_to_tell(&self, prefix: &str, key: &Key) -> Option<Key> {
         let folder = fs::read_dir(self.folder.join(prefix)).ok()?;
         let names = folder.flatten().filter_map(|file| file.file_name().into_string().ok());
-        let names = names.filter_map(|name| Key::new(format!("{prefix}{name}")).ok());
-        let mut names: Vec<Key> = names.collect();
-        if names.len() < TAGGED_MIN {
+        let mut names = names.filter_map(|name| Key::new(format!("{prefix}{name}")).ok());
+        let few: Vec<Key> = names.by_ref().take(TAGGED_MIN).collect();
+        if few.len() < TAGGED_MIN {
             return None;
         }
         if self.state().tags.far_apart.contains(prefix) {
             return Some(key.clone());
         }
+        let mut names: Vec<Key> = few.into_iter().chain(names).collect();
         names.sort_unstable();
         let at = names.partition_point(|name| name < key);
         names.into_iter().nth(at.saturating_sub(TOLD_BEFORE))

@@ -19,6 +19,8 @@ use super::{Restore, part};
 pub(super) const FETCHERS: usize = 24;
 /// Most segments that are planned or fetched.
 const PLANNED_MAX: usize = 96;
+/// Segments that are planned before anything is read, so that it is known what is needed of a part.
+const PLANNED_FIRST: usize = 12;
 /// A storage is near if more than a quarter of the parts were read in less time.
 const SOON_NS: u64 = 8_000_000;
 
@@ -195,22 +197,30 @@ impl Restore<'_> {
             if state.ended {
                 return Ok(None);
             }
+            if let Some((index, entry)) = self.next_segment(&mut state, PLANNED_FIRST)? {
+                return Ok(Some(Task::Plan(index, entry)));
+            }
             if let Some((index, place)) = state.next_part(self.turns.parts_bytes) {
                 return Ok(Some(Task::Read(index, place)));
             }
-            if let Some((index, entry)) = self.next_segment(&mut state)? {
+            if let Some((index, entry)) = self.next_segment(&mut state, PLANNED_MAX)? {
                 return Ok(Some(Task::Plan(index, entry)));
             }
             state = self.turns.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// The next segment to plan, if the restore needs it soon.
-    fn next_segment(&self, state: &mut FetchState) -> Result<Option<(u64, SegmentEntry)>> {
+    /// The next segment to plan, if the restore needs it soon and fewer than `planned_max` are
+    /// planned.
+    fn next_segment(
+        &self,
+        state: &mut FetchState,
+        planned_max: usize,
+    ) -> Result<Option<(u64, SegmentEntry)>> {
         let from = state.planned.max(state.next);
         let end = self.range.offset + self.range.length;
         let is_over = |index: u64| index.saturating_mul(to_u64(SEGMENT_BYTES)) >= end;
-        if is_over(from) || state.segments.len() >= PLANNED_MAX {
+        if is_over(from) || state.segments.len() >= planned_max {
             return Ok(None);
         }
         // Nobody goes on if this fails.

@@ -65,6 +65,7 @@ fn from_far_away_frames_are_read_together() {
     for jobs in [1, 2, 8] {
         let together = requests(near.snapshot().far(512 << 10), jobs);
         assert!(together.operations * 2 < one_by_one.operations, "{together:?} {one_by_one:?}");
-        assert!(together.bytes < one_by_one.bytes * 11 / 10, "{together:?} {one_by_one:?}");
+        // A part that is read before a segment is planned which needs its end is read again.
+        assert!(together.bytes < one_by_one.bytes * 6 / 5, "{together:?} {one_by_one:?}");
     }
 }

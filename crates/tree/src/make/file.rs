@@ -122,10 +122,10 @@ impl Drop for NewFile {
     fn drop(&mut self) {
         let Some(file) = &self.file else { return };
         let name = self.temporary.as_ref().unwrap_or(&self.wanted.name);
-        let id = |status: Status| status.id();
+        let now = status_at(&*self.wanted.directory, name).map(|now| now.id());
         // The name can be another file's by now.
         if self.temporary.is_some()
-            || status_at(&*self.wanted.directory, name).map(id) == status_of(file).map(id)
+            || status_of(file).is_ok_and(|this| now.is_ok_and(|now| now == this.id()))
         {
             // If this fails, an incomplete file stays.
             let _ = unlinkat(&*self.wanted.directory, name, AtFlags::empty());
@@ -248,7 +248,7 @@ impl Maker {
 
     /// Keeps an existing file and sets its attributes. Returns `false` if that failed.
     pub fn keep(&mut self, present: PresentFile) -> bool {
-        let PresentFile { file, wanted, stay, .. } = present;
+        let PresentFile { file, mut wanted, stay, .. } = present;
         let kept = match stay {
             Stay::No => Err(Error::invalid("the existing file cannot be kept")),
             Stay::Unchanged => Ok(()),
@@ -265,12 +265,10 @@ impl Maker {
         };
         let is_kept = kept.is_ok();
         match kept {
-            Ok(()) => {
-                self.report.made += 1;
-                drop(wanted);
-            }
-            Err(error) => self.report.fail(wanted.path, error),
+            Ok(()) => self.report.made += 1,
+            Err(error) => self.report.fail(std::mem::take(&mut wanted.path), error),
         }
+        drop(wanted);
         self.sweep();
         is_kept
     }
