@@ -189,6 +189,13 @@ fn translated(pattern: &str) -> Option<String> {
         }
         begins_name = letter == '/';
         match letter {
+            // Before an escaped slash, two stars are one directory or more.
+            '\\' if letters.as_str().starts_with('/') && is_two_stars(&glob) => {
+                letters.next();
+                glob.truncate(glob.len() - "**".len());
+                glob.push_str("*/**/");
+                begins_name = true;
+            }
             '\\' => glob.extend(['\\', letters.next()?]),
             '{' | '}' | ',' => glob.extend(['\\', letter]),
             // Three or more stars mean the same as two.
@@ -202,6 +209,11 @@ fn translated(pattern: &str) -> Option<String> {
         }
     }
     (!begins_name).then_some(glob)
+}
+
+/// Whether the last name of a glob is two stars.
+fn is_two_stars(glob: &str) -> bool {
+    glob == "**" || glob.ends_with("/**")
 }
 
 /// A class of characters, as git's `wildmatch` reads it.
