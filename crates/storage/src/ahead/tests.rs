@@ -98,7 +98,7 @@ fn a_part_that_is_held_outlives_parts_that_were_used_later() {
         let _held = held.filter(|_| is_held);
         read(&storage, &mut ahead, &all[10..90]);
         let requests = read(&storage, &mut ahead, &all[..6]);
-        assert_eq!(requests, u64::from(!is_held), "six parts fit, of which one is this");
+        assert_eq!(requests, u64::from(!is_held), "three parts fit, of which one is this");
     }
 }
 
@@ -115,7 +115,7 @@ fn a_part_that_is_wanted_outlives_parts_that_were_used_later() {
         let _wanted = Some(wanted).filter(|_| is_wanted);
         read(&storage, &mut ahead, &all[10..90]);
         let requests = read(&storage, &mut ahead, &all[..6]);
-        assert_eq!(requests, u64::from(!is_wanted), "six parts fit, of which one is this");
+        assert_eq!(requests, u64::from(!is_wanted), "three parts fit, of which one is this");
     }
 }
 
@@ -161,7 +161,7 @@ fn ends_of_a_wanted_part_that_nobody_wants_are_not_read() {
 
 #[test]
 fn readers_share_parts_and_hold_no_more_than_allowed() {
-    let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
+    let (storage, parts) = (far(), Arc::new(Parts::new(5 << 20)));
     let all: Vec<u32> = (0..BLOCKS).collect();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -174,7 +174,7 @@ fn readers_share_parts_and_hold_no_more_than_allowed() {
     });
     let held = parts.held();
     assert_eq!(held.parts.values().map(Part::room).sum::<u64>(), held.bytes);
-    assert!((1..=3 << 20).contains(&held.bytes), "{}", held.bytes);
+    assert!((1..=5 << 20).contains(&held.bytes), "{}", held.bytes);
 }
 
 #[test]
