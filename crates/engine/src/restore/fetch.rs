@@ -130,13 +130,13 @@ impl Turns {
     /// The next segment that somebody will begin to restore.
     pub(super) fn goes_on_at(&self, next_segment: u64) {
         lock(&self.state).next = next_segment;
-        self.changed.notify_all();
+        self.changed.notify_one();
     }
 
     /// A segment is restored.
     pub(super) fn restored(&self, segment: u64) {
         lock(&self.state).forget(segment);
-        self.changed.notify_all();
+        self.changed.notify_one();
     }
 }
 
@@ -169,7 +169,6 @@ impl Restore<'_> {
                     }
                 }
             }
-            self.turns.changed.notify_all();
         }
         Ok(())
     }
@@ -191,23 +190,30 @@ impl Restore<'_> {
     }
 
     /// What to do next, once the restore is near enough; `None` when it has ended.
+    ///
+    /// Whoever finds something wakes one more, so that each change wakes one thread in vain and not
+    /// all of them.
     fn next_task(&self) -> Result<Option<Task>> {
         let mut state = lock(&self.turns.state);
-        loop {
-            if state.ended {
-                return Ok(None);
-            }
-            if let Some((index, entry)) = self.next_segment(&mut state, PLANNED_FIRST)? {
-                return Ok(Some(Task::Plan(index, entry)));
-            }
-            if let Some((index, place)) = state.next_part(self.turns.parts_bytes) {
-                return Ok(Some(Task::Read(index, place)));
-            }
-            if let Some((index, entry)) = self.next_segment(&mut state, PLANNED_MAX)? {
-                return Ok(Some(Task::Plan(index, entry)));
+        while !state.ended {
+            if let Some(task) = self.find_task(&mut state)? {
+                self.turns.changed.notify_one();
+                return Ok(Some(task));
             }
             state = self.turns.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        Ok(None)
+    }
+
+    fn find_task(&self, state: &mut FetchState) -> Result<Option<Task>> {
+        if let Some((index, entry)) = self.next_segment(state, PLANNED_FIRST)? {
+            return Ok(Some(Task::Plan(index, entry)));
+        }
+        if let Some((index, place)) = state.next_part(self.turns.parts_bytes) {
+            return Ok(Some(Task::Read(index, place)));
+        }
+        let next = self.next_segment(state, PLANNED_MAX)?;
+        Ok(next.map(|(index, entry)| Task::Plan(index, entry)))
     }
 
     /// The next segment to plan, if the restore needs it soon and fewer than `planned_max` are
