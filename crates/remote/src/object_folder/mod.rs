@@ -4,6 +4,7 @@
 mod pages;
 mod tries;
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -160,20 +161,15 @@ impl ObjectFolder {
         let too_large = self.ask(&format!("read object {key}"), || {
             self.counters.get();
             let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
-            into.clear();
-            self.wait_for(async {
-                let found = self.store.get_opts(&path, options).await?;
-                let bytes = found.range.end.saturating_sub(found.range.start);
-                if bytes > READ_BYTES_MAX {
-                    return Ok(Some(found.meta.size.max(bytes)));
-                }
-                into.reserve(to_usize(bytes));
-                let mut pieces = found.into_stream();
-                while let Some(piece) = pieces.next().await {
-                    into.extend_from_slice(&piece?);
-                }
-                Ok(None)
-            })
+            let body = std::mem::take(into);
+            // The connection reads into the same memory again once a piece has been copied from it,
+            // so pieces are copied by the thread that reads them.
+            let reading = witnessed(body_of(Arc::clone(&self.store), path.clone(), options, body));
+            let read = self.runtime.block_on(self.runtime.spawn(reading));
+            let (read, outcome) = read.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
+            let (body, too_large) = read.map_err(|error| Failure::new(error, outcome))?;
+            *into = body;
+            Ok(too_large)
         })?;
         if let Some(size) = too_large {
             return ByteRange::Full.resolve(key, size).map(drop);
@@ -261,6 +257,27 @@ impl ObjectFolder {
         }
         Ok(())
     }
+}
+
+/// An object's bytes, in place of those that `body` has; its size instead if they are too many.
+async fn body_of(
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    options: GetOptions,
+    mut body: Vec<u8>,
+) -> object_store::Result<(Vec<u8>, Option<u64>)> {
+    body.clear();
+    let found = store.get_opts(&path, options).await?;
+    let bytes = found.range.end.saturating_sub(found.range.start);
+    if bytes > READ_BYTES_MAX {
+        return Ok((body, Some(found.meta.size.max(bytes))));
+    }
+    body.reserve(to_usize(bytes));
+    let mut pieces = found.into_stream();
+    while let Some(piece) = pieces.next().await {
+        body.extend_from_slice(&piece?);
+    }
+    Ok((body, None))
 }
 
 /// A runtime for the calls of one storage, with one thread for the network.
