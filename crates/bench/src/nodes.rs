@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Storage,
+    /// As `Storage`; afterwards the repository's shared store takes what several series have.
+    Shared,
     Process,
     Approximate,
 }
@@ -51,7 +53,9 @@ struct Bench<'o> {
 /// What a way took.
 struct Measured {
     backup: Cost,
+    /// The first restores, and the same ones again, when the ends of containers are cached.
     restore: Cost,
+    again: Cost,
     /// Bytes of each node's containers, and of everything that the repository's own prefix has.
     nodes: Vec<f64>,
     own_bytes: f64,
@@ -96,8 +100,9 @@ pub fn run(options: &NodesOptions) -> Result<()> {
     )?;
     let bench = Bench { options, work, server, endpoint, bus, jobs };
     let several = options.nodes;
-    let ways: [Way; 5] = [
+    let ways: [Way; 6] = [
         ("no nodes", 0, Asked::Storage),
+        ("no nodes, shared store", 0, Asked::Shared),
         ("one node", 1, Asked::Storage),
         ("indexes read", several, Asked::Storage),
         ("processes asked", several, Asked::Process),
@@ -145,14 +150,15 @@ impl Bench<'_> {
             near.clone().args(&["node", "add", &format!("n{node}"), &location]).run()?;
         }
         let mut processes = Vec::new();
-        if asked != Asked::Storage {
+        let has_processes = matches!(asked, Asked::Process | Asked::Approximate);
+        if has_processes {
             for node in 1..=nodes {
                 processes.push(self.process(&near, node, asked == Asked::Approximate)?);
             }
         }
         let backup = self.all(&|client, (series, disk)| {
             let mut call = self.client(prefix, client);
-            if asked != Asked::Storage {
+            if has_processes {
                 call = call.args(&["--config"]).arg(self.work.join("silt.toml"));
             }
             call.args(&["backup", series, "--"]).arg(format!("disk={}", disk.display()))
@@ -163,13 +169,20 @@ impl Bench<'_> {
             process_bytes = process_bytes.max(bytes);
             chunks += asked;
         }
-        let restore = self.all(&|client, (series, _)| {
+        if asked == Asked::Shared {
+            near.clone().args(&["popular", "build", "--duplicates"]).run()?;
+            near.clone().args(&["reclaim"]).run()?;
+        }
+        let restored = |client, (series, _): &(String, PathBuf)| {
             self.client(prefix, client).args(&["restore", &format!("{series}@latest:disk"), "-"])
-        })?;
+        };
+        let restore = self.all(&restored)?;
+        let again = self.all(&restored)?;
         let of_node = |node| self.stored(&format!("{prefix}/node{node}/containers"));
         Ok(Measured {
             backup,
             restore,
+            again,
             nodes: (1..=nodes).map(of_node).collect(),
             own_bytes: self.stored(&format!("{prefix}/repository/containers")),
             process_bytes,
@@ -249,23 +262,25 @@ impl Bench<'_> {
             self.options.round_trip_ms
         );
         println!(
-            "| | backup s | MB/s | CPU s | client MiB | restore s | restore CPU s | stored MB | of \
-             one node | skew | chunks asked | process MiB |\n\
-             |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+            "| | backup s | MB/s | CPU s | client MiB | restore s | again s | CPU s | stored MB | \
+             of one node | skew | chunks asked | process MiB |\n\
+             |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
         );
         let stored = |it: &Measured| it.nodes.iter().sum::<f64>() + it.own_bytes;
-        let one = median(&found[1], &stored);
+        let one = ways.iter().position(|(_, nodes, _)| *nodes == 1).unwrap_or_default();
+        let one = median(&found[one], &stored);
         for ((name, ..), found) in ways.iter().zip(found) {
             let of = |value: &dyn Fn(&Measured) -> f64| median(found, value);
             let backup_s = of(&|it| it.backup.wall_s);
             println!(
-                "| {name} | {backup_s:.1} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.0} | {:.3} \
-                 | {:.3} | {:.0} | {:.0} |",
+                "| {name} | {backup_s:.1} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.1} | \
+                 {:.0} | {:.3} | {:.3} | {:.0} | {:.0} |",
                 data_bytes / 1e6 / backup_s,
                 of(&|it| it.backup.cpu_s),
                 of(&|it| it.backup.rss_bytes as f64) / f64::from(1 << 20),
                 of(&|it| it.restore.wall_s),
-                of(&|it| it.restore.cpu_s),
+                of(&|it| it.again.wall_s),
+                of(&|it| it.again.cpu_s),
                 of(&stored) / 1e6,
                 of(&stored) / one,
                 of(&|it| skew(&it.nodes)),

@@ -6,12 +6,18 @@
 //! page cache begin where pages begin, and the C library's `malloc` places a large buffer 16 bytes
 //! behind the begin of a page.
 //!
+//! What a connection or a frame needs for a moment is a few hundred KiB, which the C library would
+//! get from the kernel and give back each time, with a fault and a zeroed page for every 4 KiB: a
+//! tenth of the processor time of a restore. A few such buffers are kept for the next one who asks.
+//!
 //! The largest buffers are made of huge pages: the kernel hands out 2 MiB at once instead of 512
 //! pages, each for a fault of its own, and the processor finds them with fewer look-ups.
 
 #![expect(unsafe_code, reason = "an allocator hands out raw memory")]
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
 
 /// Buffers of at least this many bytes count as large.
 const LARGE_BYTES: usize = 64 << 10;
@@ -22,6 +28,78 @@ const LARGE_ALIGNMENT: usize = 64;
 const HUGE_BYTES: usize = 16 << 20;
 /// Bytes of a huge page, and the alignment of what is made of them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Sizes of the buffers that are kept when they are freed, for the next one of just that size.
+const KEPT_SIZES: RangeInclusive<usize> = (256 << 10)..=(1 << 20);
+/// Bytes of all buffers that are kept, and how many they are at most.
+const KEPT_BYTES_MAX: usize = 2 << 20;
+const KEPT_MAX: usize = 16;
+
+/// Freed buffers, those that were freed first in front.
+static KEPT: Mutex<Kept> = Mutex::new(Kept { buffers: [(0, 0); KEPT_MAX], count: 0, bytes: 0 });
+
+struct Kept {
+    /// The address and the size of each.
+    buffers: [(usize, usize); KEPT_MAX],
+    count: usize,
+    bytes: usize,
+}
+
+impl Kept {
+    fn remove(&mut self, at: usize) -> (usize, usize) {
+        let removed = self.buffers[at];
+        self.buffers.copy_within(at + 1..self.count, at);
+        self.count -= 1;
+        self.bytes -= removed.1;
+        removed
+    }
+
+    /// A buffer of this size: the one that was freed last, since the processor may have it at hand.
+    fn take(&mut self, size: usize) -> Option<usize> {
+        let at = self.buffers[..self.count].iter().rposition(|kept| kept.1 == size)?;
+        Some(self.remove(at).0)
+    }
+
+    fn has_room(&self, size: usize) -> bool {
+        self.count < KEPT_MAX && self.bytes + size <= KEPT_BYTES_MAX
+    }
+
+    /// Keeps a buffer; there must be room for it.
+    fn put(&mut self, address: usize, size: usize) {
+        self.buffers[self.count] = (address, size);
+        self.count += 1;
+        self.bytes += size;
+    }
+}
+
+/// Whether buffers like this are kept. Their addresses are multiples of [`LARGE_ALIGNMENT`].
+fn is_kept(layout: Layout) -> bool {
+    layout.align() <= LARGE_ALIGNMENT && KEPT_SIZES.contains(&layout.size())
+}
+
+/// A kept buffer. Nobody waits: who finds another thread at them asks the C library.
+fn take_kept(layout: Layout) -> Option<*mut u8> {
+    if !is_kept(layout) {
+        return None;
+    }
+    let address = KEPT.try_lock().ok()?.take(layout.size())?;
+    Some(std::ptr::with_exposed_provenance_mut(address))
+}
+
+/// Keeps a buffer that is freed, if it can; what had to make room for it is freed.
+fn keep(memory: *mut u8, layout: Layout) -> bool {
+    if !is_kept(layout) || memory.align_offset(LARGE_ALIGNMENT) != 0 {
+        return false;
+    }
+    let Ok(mut kept) = KEPT.try_lock() else { return false };
+    while !kept.has_room(layout.size()) {
+        let (address, _) = kept.remove(0);
+        // SAFETY: it is the C library's, and nobody else has it: it was freed by its owner.
+        unsafe { libc::free(std::ptr::with_exposed_provenance_mut(address)) };
+    }
+    kept.put(memory.expose_provenance(), layout.size());
+    true
+}
 
 /// The C library's allocator, but large buffers begin at a multiple of 64 bytes, and those of
 /// 16 MiB or more are made of huge pages where Linux allows them.
@@ -81,8 +159,13 @@ fn ask_for_huge_pages(memory: *mut libc::c_void, bytes: usize) {
 
 // SAFETY: all memory comes from the C library's `malloc` and its relatives, of at least the size
 // and alignment that the layout asks for, and goes back to its `free`, which takes all of them.
+// What is kept in between is handed out once, for a layout of the same size that needs no more
+// alignment.
 unsafe impl GlobalAlloc for LargeAligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some(memory) = take_kept(layout) {
+            return memory;
+        }
         let Some(alignment) = alignment(layout) else {
             // SAFETY: the caller promises a size that is not zero.
             return unsafe { libc::malloc(layout.size()) }.cast();
@@ -130,9 +213,11 @@ unsafe impl GlobalAlloc for LargeAligned {
         }
     }
 
-    unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
-        // SAFETY: the memory is the C library's.
-        unsafe { libc::free(memory.cast()) }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if !keep(memory, layout) {
+            // SAFETY: the memory is the C library's.
+            unsafe { libc::free(memory.cast()) }
+        }
     }
 }
 
@@ -196,6 +281,55 @@ mod tests {
                 LargeAligned.dealloc(memory, Layout::from_size_align(size, 64).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn few_buffers_are_kept_and_handed_out_once() {
+        let mut kept = Kept { buffers: [(0, 0); KEPT_MAX], count: 0, bytes: 0 };
+        assert_eq!(kept.take(300), None);
+        kept.put(1, 300);
+        kept.put(2, 400);
+        kept.put(3, 300);
+        assert_eq!(kept.take(500), None);
+        assert_eq!((kept.take(300), kept.take(300), kept.take(300)), (Some(3), Some(1), None));
+        assert_eq!((kept.count, kept.bytes), (1, 400));
+        for address in 10..10 + KEPT_MAX - 1 {
+            assert!(kept.has_room(1));
+            kept.put(address, 1);
+        }
+        assert!(!kept.has_room(1));
+        assert_eq!(kept.remove(0), (2, 400));
+        assert!(kept.has_room(KEPT_BYTES_MAX - kept.bytes));
+        assert!(!kept.has_room(KEPT_BYTES_MAX - kept.bytes + 1));
+    }
+
+    /// Threads give buffers to each other; each writes its own number and finds nobody else's.
+    #[test]
+    fn no_two_owners_get_the_same_buffer() {
+        let owner = |number: u8| {
+            move || {
+                for round in 0..2_000_usize {
+                    let size = *KEPT_SIZES.start() + (round + usize::from(number)) % 3 * 4096;
+                    let layout = Layout::from_size_align(size, 1 << (round % 7)).unwrap();
+                    // SAFETY: the size is not zero; the memory is given back with its layout.
+                    unsafe {
+                        let memory = LargeAligned.alloc(layout);
+                        assert_eq!(memory.align_offset(LARGE_ALIGNMENT), 0, "{layout:?}");
+                        for at in [0, size / 2, size - 1] {
+                            memory.add(at).write(number);
+                        }
+                        std::thread::yield_now();
+                        for at in [0, size / 2, size - 1] {
+                            assert_eq!(memory.add(at).read(), number);
+                        }
+                        LargeAligned.dealloc(memory, layout);
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (1..=4).map(|number| std::thread::spawn(owner(number))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(KEPT.lock().unwrap().bytes <= KEPT_BYTES_MAX);
     }
 
     #[test]

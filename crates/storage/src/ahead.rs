@@ -389,9 +389,11 @@ impl Ahead {
         }
     }
 
-    /// What will be read for all announced blocks.
+    /// What will be read for all announced blocks by readers that plan what they read.
+    ///
+    /// Short runs are parts too: what others need of a part is known then, and is read with them.
     pub fn places(&self) -> Vec<PartPlace> {
-        let places = self.runs.iter().flat_map(|run| run.places(&run.range));
+        let places = self.runs.iter().flat_map(|run| run.parts(&run.range));
         let mut places: Vec<PartPlace> = places.collect();
         places.dedup_by(|next, last| {
             let is_same = next == last;
@@ -406,7 +408,7 @@ impl Ahead {
     /// Reads all announced blocks now, for the readers that share them.
     pub fn fetch(&self, storage: &dyn Storage) {
         let Some(parts) = &self.parts else { return };
-        for place in self.places() {
+        for place in self.runs.iter().flat_map(|run| run.places(&run.range)) {
             parts.get(storage, &place);
         }
     }

@@ -21,6 +21,9 @@ pub(super) const FETCHERS: usize = 24;
 const PLANNED_MAX: usize = 96;
 /// Segments that are planned before anything is read, so that it is known what is needed of a part.
 const PLANNED_FIRST: usize = 12;
+/// Parts that are read at once from a storage that is near: as many keep a few processors busy, and
+/// each needs a buffer of its connection.
+const READ_NEAR_MAX: usize = 8;
 /// A storage is near if more than a quarter of the parts were read in less time.
 const SOON_NS: u64 = 8_000_000;
 
@@ -44,6 +47,8 @@ struct FetchState {
     users: HashMap<PartPlace, usize>,
     /// Memory of these parts.
     held_bytes: u64,
+    /// How many parts are being read.
+    reading: usize,
     /// How many parts were read, and how many of them soon.
     read: u64,
     read_soon: u64,
@@ -76,6 +81,9 @@ impl FetchState {
         // Some are read from a local cache.
         let is_near = self.read_soon > self.read / 4;
         let held_bytes_max = if is_near { parts_bytes / 3 } else { parts_bytes / 4 * 3 };
+        if is_near && self.reading >= READ_NEAR_MAX {
+            return None;
+        }
         let mut segments = self.segments.iter_mut();
         let (index, segment) = segments.find(|(_, segment)| !segment.unread.is_empty())?;
         let place = segment.unread.front()?;
@@ -88,6 +96,7 @@ impl FetchState {
         segment.used.push(place.clone());
         self.users.insert(place.clone(), users + 1);
         self.held_bytes += room;
+        self.reading += 1;
         Some((*index, place))
     }
 
@@ -160,6 +169,7 @@ impl Restore<'_> {
                     let held = self.reader.chunks().hold(&place);
                     let took_ns = begun_ns.abs_diff(env.now_ns());
                     let mut state = lock(&self.turns.state);
+                    state.reading -= 1;
                     if held.as_ref().is_some_and(|held| held.was_read) {
                         state.read += 1;
                         state.read_soon += u64::from(took_ns < SOON_NS);

@@ -119,18 +119,40 @@ fn a_part_that_is_wanted_outlives_parts_that_were_used_later() {
     }
 }
 
+/// What a segment that needs these blocks plans to read.
+fn planned(storage: &dyn Storage, parts: &Arc<Parts>, numbers: &[u32]) -> Vec<PartPlace> {
+    let mut ahead = Ahead::default();
+    ahead.share(parts);
+    let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();
+    let blocks = Blocks { name: "containers/a", wanted, end: u64::from(BLOCK * BLOCKS) };
+    ahead.expect(storage, std::iter::once(blocks));
+    ahead.places()
+}
+
+#[test]
+fn what_several_segments_need_a_little_of_is_read_at_once() {
+    let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
+    // Two segments need one block each of the second part, of blocks 17.5 to 35, a third of the
+    // fourth.
+    let segments = [[20], [28], [60]].map(|of| planned(&storage, &parts, &of));
+    let _wanted = segments.each_ref().map(|places| parts.want(places));
+    storage.take();
+    for place in segments.iter().flatten() {
+        assert!(parts.hold(&storage, place).is_some());
+    }
+    let once = storage.totals(OperationKind::Get);
+    assert_eq!((once.operations, once.bytes), (2, u64::from(10 * BLOCK)), "up to 128 KiB more");
+    for needed in [20, 28, 60] {
+        let mut ahead = Ahead::default();
+        ahead.share(&parts);
+        assert_eq!(read(&storage, &mut ahead, &[needed]), 0);
+    }
+}
+
 #[test]
 fn ends_of_a_wanted_part_that_nobody_wants_are_not_read() {
     let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
-    let end = u64::from(BLOCK * BLOCKS);
-    let places = |numbers: &[u32]| {
-        let mut ahead = Ahead::default();
-        ahead.share(&parts);
-        let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();
-        let blocks = Blocks { name: "containers/a", wanted, end };
-        ahead.expect(&storage, std::iter::once(blocks));
-        ahead.places()
-    };
+    let places = |numbers: &[u32]| planned(&storage, &parts, numbers);
     // Two segments, both of the first part, of 17.5 blocks.
     let (first, second) = (places(&[4, 5, 6]), places(&[9, 10, 11]));
     let wanted = [parts.want(&first), parts.want(&second)];
