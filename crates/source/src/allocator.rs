@@ -34,6 +34,7 @@ const KEPT_SIZES: RangeInclusive<usize> = (256 << 10)..=(1 << 20);
 /// Bytes of all buffers that are kept, and how many they are at most.
 const KEPT_BYTES_MAX: usize = 2 << 20;
 const KEPT_MAX: usize = 16;
+const _: () = assert!(*KEPT_SIZES.end() <= KEPT_BYTES_MAX, "there must be room for each of them");
 
 /// Freed buffers, those that were freed first in front.
 static KEPT: Mutex<Kept> = Mutex::new(Kept { buffers: [(0, 0); KEPT_MAX], count: 0, bytes: 0 });
