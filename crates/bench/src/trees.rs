@@ -204,7 +204,9 @@ impl Program {
             // What is restored is on the disk, whoever sees to that.
             let restored = self.restore(&place, &tree, &target, 2).run()?;
             costs.push(restored.and(sync()?));
-            let same = ["-rlH", "--checksum", "--dry-run", "--itemize-changes", "--delete"];
+            // Kopia makes files of their own from hard links.
+            let kept = if matches!(self, Program::Peer(Peer::Kopia, ..)) { "-rl" } else { "-rlH" };
+            let same = [kept, "--checksum", "--dry-run", "--itemize-changes", "--delete"];
             let sides = [&tree, &target].map(|side| format!("{}/", side.display()));
             Call::new("rsync").args(&same).args(&[&sides[0], &sides[1]]).silent()?;
         }
