@@ -132,8 +132,8 @@ fn planned(storage: &dyn Storage, parts: &Arc<Parts>, numbers: &[u32]) -> Vec<Pa
 #[test]
 fn what_several_segments_need_a_little_of_is_read_at_once() {
     let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
-    // Two segments need one block each of the second part, of blocks 17.5 to 35, a third of the
-    // fourth.
+    // Two segments need a block each of the second part, which has blocks 17.5 to 35. The third
+    // segment needs a block of the fourth part.
     let segments = [[20], [28], [60]].map(|of| planned(&storage, &parts, &of));
     let _wanted = segments.each_ref().map(|places| parts.want(places));
     storage.take();
