@@ -11,7 +11,7 @@ use silt_repository::env::Env;
 use silt_repository::sync::lock;
 use silt_source::{ChangedMap, Extent, ExtentKind, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{
-    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
+    Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
 use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeOrigin, TreeSource};
 
@@ -289,6 +289,12 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         // The size is known only now; what follows waits for it.
         Self::take(self.read.as_ref(), to_u64(into.len()));
         Ok(())
+    }
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        let read = self.inner.get_blocks(key, blocks)?;
+        // Without what lies between them.
+        Self::take(self.read.as_ref(), read.iter().map(|block| to_u64(block.bytes.len())).sum());
+        Ok(read)
     }
     fn copies(&self, key: &Key) -> usize {
         self.inner.copies(key)

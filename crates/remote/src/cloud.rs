@@ -10,8 +10,8 @@ use object_store::path::Path;
 use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload, RetryConfig};
 use silt_format::{Error, ErrorKind, Result};
 use silt_storage::{
-    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
-    Usage,
+    Block, ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode,
+    Storage, Usage,
 };
 
 use crate::connections::Connections;
@@ -222,6 +222,10 @@ impl Storage for CloudStorage {
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.folder.get(key, range, into)
+    }
+
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        self.folder.get_blocks(key, blocks)
     }
 
     fn settle(&self, _: &Key) -> Result<()> {

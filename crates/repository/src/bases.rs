@@ -8,6 +8,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex};
 
 use silt_format::{Directory, PRIVATE_STORE, Reference, SeriesId};
+use silt_storage::retained::Picked;
 
 use crate::cache::WeightedCache;
 use crate::container::ContainerKey;
@@ -17,19 +18,12 @@ use crate::sync::lock;
 const WANTED_MAX: usize = 128 << 10;
 
 /// A frame's container and number.
-type FrameKey = (ContainerKey, u16);
+pub(crate) type FrameKey = (ContainerKey, u16);
 
 /// Bases by the frames that they are in; any number of readers can share them.
 pub(crate) struct BaseCache {
     frames: Mutex<WeightedCache<FrameKey, Arc<Picked>>>,
     wanted: Mutex<Wanted>,
-}
-
-/// Some chunks of a frame.
-pub(crate) struct Picked {
-    /// Their slots, ascending, and where each is in the bytes.
-    slots: Vec<(u16, Range<usize>)>,
-    bytes: Vec<u8>,
 }
 
 /// A chunk that a delta is applied to.
@@ -45,7 +39,7 @@ impl Deref for Base {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Kept(picked, range) => &picked.bytes[range.clone()],
+            Self::Kept(picked, range) => &picked.bytes()[range.clone()],
             Self::InFrame(frame, range) => &frame[range.clone()],
         }
     }
@@ -99,36 +93,17 @@ impl BaseCache {
         if slots.iter().all(is_held) {
             return;
         }
-        let chunk = |slot: u16| {
-            let place = directory.slot(slot)?;
-            let start = place.offset as usize;
-            Some((slot, raw.get(start..start + place.length as usize)?))
-        };
-        let chunks: Vec<(u16, &[u8])> = slots.into_iter().filter_map(chunk).collect();
-        let bytes = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
-        let mut picked =
-            Picked { slots: Vec::with_capacity(chunks.len()), bytes: Vec::with_capacity(bytes) };
-        for (slot, chunk) in chunks {
-            let start = picked.bytes.len();
-            picked.bytes.extend_from_slice(chunk);
-            picked.slots.push((slot, start..picked.bytes.len()));
-        }
+        let picked = Picked::of(slots, |slot| chunk_of(directory, raw, slot));
         let bytes = picked.weight();
         lock(&self.frames).insert(frame, Arc::new(picked), bytes);
     }
 }
 
-impl Picked {
-    /// Where the chunk of a slot is in the bytes.
-    fn range(&self, slot: u16) -> Option<Range<usize>> {
-        let at = self.slots.binary_search_by_key(&slot, |(slot, _)| *slot).ok()?;
-        Some(self.slots[at].1.clone())
-    }
-
-    fn weight(&self) -> usize {
-        // What the cache itself takes for each value.
-        128 + self.bytes.len() + self.slots.len() * size_of::<(u16, Range<usize>)>()
-    }
+/// The bytes of a slot of a frame.
+pub(crate) fn chunk_of<'r>(directory: &Directory, raw: &'r [u8], slot: u16) -> Option<&'r [u8]> {
+    let place = directory.slot(slot)?;
+    let start = place.offset as usize;
+    raw.get(start..start + place.length as usize)
 }
 
 impl Wanted {

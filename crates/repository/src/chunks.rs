@@ -1,6 +1,6 @@
 //! Reads chunks: directories and frames are decoded once, chunks verified by fingerprint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -11,13 +11,15 @@ use silt_format::{
     Reference, Result, ResultExt, SHARED_STORE, SeriesId, Slot, names,
 };
 use silt_similarity::{DeltaCoder, XdeltaCoder};
-use silt_storage::ahead::{HeldPart, PartPlace, Parts, WantedParts};
+use silt_storage::ahead::Parts;
+use silt_storage::planned::PlannedReads;
+use silt_storage::retained::Retained;
 
-use crate::bases::{Base, BaseCache};
+use crate::bases::{Base, BaseCache, FrameKey};
 use crate::budget::Budget;
 use crate::buffers::Kept;
 use crate::cache::WeightedCache;
-use crate::container::{ContainerKey, frame_entry, link_target, read_frame, stored_range};
+use crate::container::{ContainerKey, frame_entry, link_target, stored_range};
 use crate::heads;
 use crate::objects::{Objects, Scratch};
 use crate::one_each::OneEach;
@@ -27,26 +29,35 @@ use crate::sync::lock;
 pub use crate::container::{Container, open_container};
 
 /// A container: the number of its store, and its own.
-type ContainerId = (u16, u32);
+pub(crate) type ContainerId = (u16, u32);
+
+/// Containers, and the slots that are needed of each frame.
+pub(crate) type Frames = BTreeMap<ContainerId, (Arc<Container>, BTreeMap<u16, Vec<u16>>)>;
 
 /// Decoded frames by container and number.
-type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
+pub(crate) type FrameCache = WeightedCache<(ContainerKey, u16), Arc<Vec<u8>>>;
 
 /// The caches of chunk readers; any number of readers can share one.
 pub struct ChunkCache {
     open: Mutex<WeightedCache<ContainerKey, Arc<Container>>>,
     opening: OneEach<ContainerKey>,
-    frames: Mutex<FrameCache>,
+    pub(crate) frames: Mutex<FrameCache>,
     decoding: OneEach<(ContainerKey, u16)>,
     /// The read-ahead cache of distant containers.
-    parts: Arc<Parts>,
+    pub(crate) parts: Arc<Parts>,
     /// Buffers of frames that were dropped. Frames are decoded by any thread, and an allocator that
     /// gets them back one by one keeps room for them in each thread's part of the heap.
-    spare: Kept<Vec<u8>>,
+    pub(crate) spare: Kept<Vec<u8>>,
     /// The chunks that deltas are applied to.
     bases: BaseCache,
-    /// Bytes of frames where there are deltas.
+    /// What planned segments need: their frames, and chunks of frames that were decoded before.
+    pub(crate) planned: PlannedReads,
+    pub(crate) retained: Retained<FrameKey>,
+    /// Bytes of frames where there are deltas, and where it is planned what is read.
     frames_with_bases_bytes: usize,
+    pub(crate) frames_planned_bytes: usize,
+    /// Bytes of parts that are read although it is planned what is read.
+    pub(crate) unplanned_bytes: u64,
 }
 
 impl ChunkCache {
@@ -61,6 +72,10 @@ impl ChunkCache {
             parts: Arc::new(Parts::new(to_u64(parts_bytes))),
             spare: Kept::default(),
             bases: BaseCache::new(frames_bytes / 2),
+            planned: PlannedReads::new(to_u64(parts_bytes / 6 * 5)),
+            retained: Retained::new(frames_bytes / 5 * 3),
+            frames_planned_bytes: frames_bytes / 5 * 2,
+            unplanned_bytes: to_u64(parts_bytes / 6),
             frames_with_bases_bytes: frames_bytes - frames_bytes / 2,
         }
     }
@@ -74,6 +89,8 @@ impl ChunkCache {
             // Nothing is read ahead.
             cache.frames_with_bases_bytes = frames_bytes + budget.parts_bytes() / 6;
             cache.bases = BaseCache::new(budget.parts_bytes() / 6 * 5);
+            cache.frames_planned_bytes = frames_bytes / 3 * 2;
+            cache.retained = Retained::new(frames_bytes / 3 + budget.parts_bytes() / 6);
         }
         cache
     }
@@ -130,14 +147,14 @@ struct Named {
 
 /// Reads the chunks of one series, from its own containers and from stores of several series.
 pub struct ChunkReader {
-    objects: Arc<Objects>,
+    pub(crate) objects: Arc<Objects>,
     private: Arc<Store>,
     /// The stores of several series that a head has named, by number; those of nodes once they are
     /// needed.
     stores: Mutex<BTreeMap<u16, Named>>,
     opening: OneEach<u16>,
     fingerprinter: Fingerprinter,
-    cache: Arc<ChunkCache>,
+    pub(crate) cache: Arc<ChunkCache>,
 }
 
 impl ChunkReader {
@@ -257,9 +274,7 @@ impl ChunkReader {
             }
             Err(turn) => turn,
         };
-        let mut raw = self.cache.spare.take().unwrap_or_default();
-        read_frame(&self.objects, container, frame, scratch, &mut raw)?;
-        let raw = Arc::new(raw);
+        let raw = Arc::new(self.decode(container, frame, scratch)?);
         bases.pick(key, &container.directory, &raw);
         let dropped = lock(&self.cache.frames).insert(key, Arc::clone(&raw), raw.capacity());
         self.cache.spare.keep(dropped.and_then(Arc::into_inner));
@@ -278,24 +293,22 @@ impl ChunkReader {
         for are_bases in [false, true] {
             references = self.add_frames(references, are_bases, &mut frames);
         }
-        let held = lock(&self.cache.frames);
         for (container, frames) in frames.values_mut() {
-            frames.retain(|frame| !held.contains(&(container.key(), *frame)));
+            frames.retain(|frame, slots| !self.has(container, *frame, slots));
         }
-        drop(held);
         scratch.share(&self.cache.parts);
         let blocks =
-            frames.values().map(|(container, frames)| container.blocks(frames.iter().copied()));
+            frames.values().map(|(container, frames)| container.blocks(frames.keys().copied()));
         self.objects.expect(blocks, scratch);
     }
 
-    /// Adds the frames that hold these chunks, but for bases that are here. Returns where their
-    /// links lead and what their deltas are applied to. Each container is looked up once.
-    fn add_frames(
+    /// Adds the slots of these chunks by their frames, but for bases that are here. Returns where
+    /// their links lead and what their deltas are applied to. Each container is looked up once.
+    pub(crate) fn add_frames(
         &self,
         mut references: Vec<Reference>,
         are_bases: bool,
-        frames: &mut BTreeMap<ContainerId, (Arc<Container>, BTreeSet<u16>)>,
+        frames: &mut Frames,
     ) -> Vec<Reference> {
         let place = |reference: &Reference| (reference.store(), reference.container());
         let (mut beyond, bases) = (Vec::new(), &self.cache.bases);
@@ -304,13 +317,13 @@ impl ChunkReader {
             let Ok(container) = self.container(references[0]) else { continue };
             let of_container = frames.entry(place(&references[0]));
             let (container, of_container) =
-                of_container.or_insert_with(|| (container, BTreeSet::new()));
+                of_container.or_insert_with(|| (container, BTreeMap::new()));
             for reference in references {
                 let (directory, slot) = (&container.directory, reference.slot());
                 match directory.slot(slot) {
                     Some(place) if are_bases && bases.has((container.key(), place.frame), slot) => {
                     }
-                    Some(place) => _ = of_container.insert(place.frame),
+                    Some(place) => of_container.entry(place.frame).or_default().push(slot),
                     None => beyond.extend(link_target(container, *reference)),
                 }
                 beyond.extend(directory.delta(slot).map(|delta| delta.base));
@@ -323,26 +336,6 @@ impl ChunkReader {
     pub fn fetch(&self, references: impl Iterator<Item = Reference>, scratch: &mut Scratch) {
         self.expect(references, scratch);
         self.objects.fetch(scratch);
-    }
-
-    /// The parts of containers that are to be read for these chunks, if reading ahead saves time.
-    pub fn places(
-        &self,
-        references: impl Iterator<Item = Reference>,
-        scratch: &mut Scratch,
-    ) -> Vec<PartPlace> {
-        self.expect(references, scratch);
-        scratch.places()
-    }
-
-    /// Keeps these parts, once they are read, for the segment that needs them.
-    pub fn want(&self, places: &[PartPlace]) -> WantedParts {
-        self.cache.parts.want(places)
-    }
-
-    /// Reads a part for the threads that will read its chunks; `None` if it can't be read.
-    pub fn hold(&self, place: &PartPlace) -> Option<HeldPart> {
-        self.cache.parts.hold(&self.objects.storage, place)
     }
 
     /// Copies a chunk that is not zeros into `out`, which has the chunk's length. The caller must
@@ -428,10 +421,9 @@ impl ChunkReader {
         scratch: &mut Scratch,
         packed: &mut Vec<u8>,
     ) -> Result<()> {
-        let PlaceInFrame { container, frame, .. } = place;
-        let entry = frame_entry(container, *frame)?;
+        let entry = frame_entry(&place.container, place.frame)?;
         let range = (entry.offset, entry.sealed_bytes);
-        let (object, position) = (&container.object, u64::from(*frame));
+        let (object, position) = (&place.container.object, u64::from(place.frame));
         self.objects.read_packed_block(object, range, position, scratch, packed)
     }
 
@@ -451,8 +443,7 @@ impl ChunkReader {
             let target = link_target(&container, reference)?;
             return self.read_unverified(target, cursor, scratch, out);
         };
-        let frame = self.frame_at(place, &container, slot.frame, &mut cursor.last, scratch)?;
-        let stored = &frame[stored_range(&container, reference.slot(), slot, &frame)?];
+        let stored = self.stored(place, &container, (reference.slot(), slot), cursor, scratch)?;
         let expected = container.directory.chunk_bytes(reference.slot()).unwrap_or_default();
         if expected as usize != out.len() {
             return Err(Error::corrupt(format!(
@@ -463,10 +454,31 @@ impl ChunkReader {
             )));
         }
         if let Some(delta) = container.directory.delta(reference.slot()) {
-            return self.apply(&container, delta, stored, scratch, out);
+            return self.apply(&container, delta, &stored, scratch, out);
         }
-        out.copy_from_slice(stored);
+        out.copy_from_slice(&stored);
         Ok(())
+    }
+
+    /// What a slot holds: in the frame that was read last, kept of one before, or in another.
+    fn stored(
+        &self,
+        place: ContainerId,
+        container: &Arc<Container>,
+        (number, slot): (u16, Slot),
+        cursor: &mut Cursor,
+        scratch: &mut Scratch,
+    ) -> Result<Base> {
+        let is_last = |last: &Last| (last.place, last.frame) == (place, slot.frame);
+        if !cursor.last.as_ref().is_some_and(is_last)
+            && let Some((picked, range)) =
+                self.cache.retained.get((container.key(), slot.frame), number)
+        {
+            return Ok(Base::Kept(picked, range));
+        }
+        let frame = self.frame_at(place, container, slot.frame, &mut cursor.last, scratch)?;
+        let range = stored_range(container, number, slot, &frame)?;
+        Ok(Base::InFrame(frame, range))
     }
 
     /// The frame of a container, which is mostly the one that was read last.
@@ -539,6 +551,9 @@ impl ChunkReader {
         let key = (holder.key(), slot.frame);
         if let Some(base) = self.cache.bases.get(key, reference.slot()) {
             return Ok(base);
+        }
+        if let Some((picked, range)) = self.cache.retained.get(key, reference.slot()) {
+            return Ok(Base::Kept(picked, range));
         }
         let frame = self.frame(&holder, slot.frame, true, scratch)?;
         let range = stored_range(&holder, reference.slot(), slot, &frame)?;

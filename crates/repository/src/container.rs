@@ -1,6 +1,7 @@
 //! Containers: their directories and frames.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
@@ -8,6 +9,7 @@ use silt_format::{
     Reference, Result, SHARED_STORE, SeriesId, Slot, names,
 };
 use silt_storage::ahead::Blocks;
+use silt_storage::planned::PlannedBlock;
 
 use crate::objects::{Address, Objects, OpenObject, Scratch};
 
@@ -29,6 +31,13 @@ pub struct Container {
 }
 
 impl Container {
+    /// A frame as a block of the object.
+    pub(crate) fn planned(&self, name: &Arc<str>, frame: u16) -> Option<PlannedBlock> {
+        let frame = self.directory.frames.get(usize::from(frame))?;
+        let name = Arc::clone(name);
+        Some(PlannedBlock { name, offset: frame.offset, length: frame.sealed_bytes })
+    }
+
     /// Frames by their numbers, as blocks of the object.
     pub(crate) fn blocks(&self, frames: impl Iterator<Item = u16>) -> Blocks<'_> {
         let wanted = frames.filter_map(|number| {
@@ -117,6 +126,23 @@ pub(crate) fn read_frame(
     let entry = frame_entry(container, frame)?;
     let range = (entry.offset, entry.sealed_bytes);
     objects.read_block(&container.object, range, u64::from(frame), scratch, raw)?;
+    has_length(container, frame, raw)
+}
+
+/// The same with the sealed bytes of the frame, which are overwritten.
+pub(crate) fn open_frame(
+    objects: &Objects,
+    container: &Container,
+    (frame, sealed): (u16, &mut [u8]),
+    scratch: &mut Scratch,
+    raw: &mut Vec<u8>,
+) -> Result<()> {
+    objects.open_block(&container.object, sealed, u64::from(frame), scratch, raw)?;
+    has_length(container, frame, raw)
+}
+
+fn has_length(container: &Container, frame: u16, raw: &[u8]) -> Result<()> {
+    let entry = frame_entry(container, frame)?;
     if raw.len() != entry.raw_bytes as usize {
         return Err(Error::corrupt(format!(
             "frame {frame} of container {} has {} bytes, but its directory says {}",

@@ -40,6 +40,7 @@ pub mod open;
 pub mod operation;
 pub mod packs;
 pub mod places;
+mod planning;
 pub mod recompression;
 pub mod rename;
 pub mod repository;

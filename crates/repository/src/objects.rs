@@ -14,7 +14,7 @@ use silt_format::{
     ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
     decode_blocks,
 };
-use silt_storage::ahead::{Ahead, Blocks, PartPlace, Parts};
+use silt_storage::ahead::{Ahead, Blocks, Parts};
 use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
 
 use crate::believed::Believed;
@@ -125,11 +125,6 @@ impl Scratch {
     /// Shares the parts that are read ahead with other readers.
     pub fn share(&mut self, parts: &Arc<Parts>) {
         self.ahead.share(parts);
-    }
-
-    /// The parts of objects that will be read for the announced blocks.
-    pub fn places(&self) -> Vec<PartPlace> {
-        self.ahead.places()
     }
 }
 
@@ -416,6 +411,19 @@ impl Objects {
             reader.read(&object.sealer, position, sealed, raw)
         };
         self.read_block_by(object, (offset, length), scratch, read)
+    }
+
+    /// Replaces `raw` by the block at `position` of `object` that was read before; overwrites
+    /// `sealed`.
+    pub fn open_block(
+        &self,
+        object: &OpenObject,
+        sealed: &mut [u8],
+        position: u64,
+        scratch: &mut Scratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        scratch.reader.read(&object.sealer, position, sealed, raw)
     }
 
     /// Replaces `packed` by the same block, opened and not decompressed.

@@ -2,8 +2,8 @@
 //! faster than many small ones.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::number::{to_u64, to_usize};
@@ -23,59 +23,15 @@ const SPARE_MAX: usize = 4;
 const OWN_BYTES_MAX: u64 = 4 << 20;
 
 /// A part of an object: its key and which of its bytes.
-#[derive(Clone)]
-pub struct PartPlace {
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct PartPlace {
     key: Arc<Key>,
     range: Range<u64>,
-    /// What is needed of it. Places that differ in this alone are the same.
-    needed: Range<u64>,
-}
-
-impl PartialEq for PartPlace {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.key, &self.range) == (&other.key, &other.range)
-    }
-}
-
-impl Eq for PartPlace {}
-
-impl Hash for PartPlace {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (&self.key, &self.range).hash(hasher);
-    }
 }
 
 impl PartPlace {
-    /// Bytes of the part's buffer if all of it is read.
-    pub fn room(&self) -> u64 {
-        room(&self.range)
-    }
-}
-
-/// A part that is kept in memory until this is dropped, before parts that nobody holds.
-pub struct HeldPart {
-    _bytes: Arc<Vec<u8>>,
-    /// Whether it was read from the storage just now.
-    pub was_read: bool,
-}
-
-/// Parts that will be read, which are kept before others while this exists. Of a part that is
-/// wanted, the ends that nobody wants are not read.
-pub struct WantedParts {
-    parts: Arc<Parts>,
-    places: Vec<PartPlace>,
-}
-
-impl Drop for WantedParts {
-    fn drop(&mut self) {
-        let mut held = self.parts.held();
-        for place in &self.places {
-            let Some(wanted) = held.wanted.get_mut(place) else { continue };
-            wanted.readers -= 1;
-            if wanted.readers == 0 {
-                held.wanted.remove(place);
-            }
-        }
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
     }
 }
 
@@ -83,14 +39,12 @@ impl Drop for WantedParts {
 pub struct Parts {
     held: Mutex<Held>,
     changed: Condvar,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
 }
 
 #[derive(Default)]
 struct Held {
     parts: HashMap<PartPlace, Part>,
-    /// The parts that readers to come want.
-    wanted: HashMap<PartPlace, Wanted>,
     /// Parts of which something short was wanted already: the next time all of one is read.
     touched: HashSet<PartPlace>,
     /// Buffers of whole parts that nobody uses.
@@ -100,30 +54,10 @@ struct Held {
     clock: u64,
 }
 
-/// What readers to come want of a part.
-struct Wanted {
-    /// How many they are.
-    readers: usize,
-    /// From the first to the last byte that one of them needs.
-    needed: Range<u64>,
-}
-
 struct Part {
     /// None while it is being read.
     bytes: Option<Arc<Vec<u8>>>,
-    /// What is read of it.
-    range: Range<u64>,
     used: u64,
-}
-
-impl Part {
-    fn room(&self) -> u64 {
-        room(&self.range)
-    }
-
-    fn is_held(&self) -> bool {
-        self.bytes.as_ref().is_some_and(|bytes| Arc::strong_count(bytes) > 1)
-    }
 }
 
 /// A part that is being read; dropped without its bytes, nobody waits for it any more.
@@ -137,11 +71,10 @@ struct Reading<'p> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut held = self.parts.held();
-        let is_this = |part: &&Part| part.bytes.is_none() && part.used == self.used;
-        let part = held.parts.get(self.place).filter(is_this);
-        if let Some(room) = part.map(Part::room) {
+        let is_this = |part: &Part| part.bytes.is_none() && part.used == self.used;
+        if held.parts.get(self.place).is_some_and(is_this) {
             held.parts.remove(self.place);
-            held.bytes -= room;
+            held.bytes -= self.place.bytes();
         }
         self.parts.changed.notify_all();
     }
@@ -150,7 +83,12 @@ impl Drop for Reading<'_> {
 impl Parts {
     /// Holds at most about `bytes_max`.
     pub fn new(bytes_max: u64) -> Self {
-        Self { held: Mutex::default(), changed: Condvar::new(), bytes_max }
+        Self { held: Mutex::default(), changed: Condvar::new(), bytes_max: bytes_max.into() }
+    }
+
+    /// Holds at most about `bytes_max` from now on.
+    pub fn limit(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -164,92 +102,45 @@ impl Parts {
             held.clock += 1;
             let used = held.clock;
             let mut parts = held.parts.iter_mut();
-            let (_, part) = parts.find(|(PartPlace { key, .. }, Part { range, .. })| {
+            let (PartPlace { range, .. }, part) = parts.find(|(PartPlace { key, range }, _)| {
                 key.as_str() == name && range.start <= block.start && block.end <= range.end
             })?;
             if let Some(bytes) = &part.bytes {
                 part.used = used;
-                return Some((part.range.start, Arc::clone(bytes)));
+                return Some((range.start, Arc::clone(bytes)));
             }
             held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Reads a part, if it can be read and is not there, and keeps it for later readers.
-    pub fn hold(&self, storage: &dyn Storage, place: &PartPlace) -> Option<HeldPart> {
-        let mut was_read = false;
-        let (_, bytes) = self.get_or_read(storage, place, &mut was_read)?;
-        Some(HeldPart { _bytes: bytes, was_read })
-    }
-
-    /// Keeps these parts before others that nobody holds, once they are read.
-    pub fn want(self: &Arc<Self>, places: &[PartPlace]) -> WantedParts {
+    /// A part, if it can be read; who asks for what another reads waits for it.
+    fn get(&self, storage: &dyn Storage, place: &PartPlace) -> Option<Arc<Vec<u8>>> {
         let mut held = self.held();
-        for place in places {
-            let wanted = held.wanted.entry(place.clone());
-            let wanted =
-                wanted.or_insert_with(|| Wanted { readers: 0, needed: place.needed.clone() });
-            wanted.readers += 1;
-            wanted.needed = hull(&wanted.needed, &place.needed);
-        }
-        WantedParts { parts: Arc::clone(self), places: places.to_vec() }
-    }
-
-    /// What is needed of a part, or more, and where that begins, if it can be read; who asks for
-    /// what another reads waits for it.
-    fn get(&self, storage: &dyn Storage, place: &PartPlace) -> Option<(u64, Arc<Vec<u8>>)> {
-        self.get_or_read(storage, place, &mut false)
-    }
-
-    fn get_or_read(
-        &self,
-        storage: &dyn Storage,
-        place: &PartPlace,
-        was_read: &mut bool,
-    ) -> Option<(u64, Arc<Vec<u8>>)> {
-        let mut held = self.held();
-        let mut range = loop {
+        let used = loop {
             held.clock += 1;
             let used = held.clock;
-            let wanted = held.wanted.get(place).map(|wanted| wanted.needed.clone());
             match held.parts.get_mut(place) {
-                Some(Part { bytes: Some(bytes), range, used: last }) => {
-                    if range.start <= place.needed.start && place.needed.end <= range.end {
-                        *last = used;
-                        return Some((range.start, Arc::clone(bytes)));
-                    }
-                    // Its ends were not wanted when it was read.
-                    let room = room(range);
-                    held.bytes -= room;
-                    held.parts.remove(place);
-                    break place.range.clone();
+                Some(Part { bytes: Some(bytes), used: last }) => {
+                    *last = used;
+                    return Some(Arc::clone(bytes));
                 }
                 Some(_) => held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner),
-                None => break wanted.map_or(place.range.clone(), |it| hull(&it, &place.needed)),
+                None => break used,
             }
         };
-        // Little more costs less than a request for it later.
-        if range.start < place.range.start + SHORT_BYTES {
-            range.start = place.range.start;
-        }
-        if range.end + SHORT_BYTES > place.range.end {
-            range.end = place.range.end;
-        }
-        let used = held.clock;
-        held.parts.insert(place.clone(), Part { bytes: None, range: range.clone(), used });
-        held.bytes += room(&range);
-        held.shrink(self.bytes_max);
-        let mut bytes = held.buffer(to_usize(room(&range)));
+        held.parts.insert(place.clone(), Part { bytes: None, used });
+        held.bytes += place.bytes();
+        held.shrink(self.bytes_max.load(Ordering::Relaxed));
+        let mut bytes = held.buffer(to_usize(place.bytes()));
         drop(held);
         let reading = Reading { parts: self, place, used };
-        let bounded = ByteRange::Bounded { offset: range.start, length: range.end - range.start };
+        let bounded = ByteRange::Bounded { offset: place.range.start, length: place.bytes() };
         storage.get(&place.key, bounded, &mut bytes).ok()?;
-        *was_read = true;
-        let (start, bytes) = (range.start, Arc::new(bytes));
-        let part = Part { bytes: Some(Arc::clone(&bytes)), range, used };
+        let bytes = Arc::new(bytes);
+        let part = Part { bytes: Some(Arc::clone(&bytes)), used };
         self.held().parts.insert(place.clone(), part);
         drop(reading);
-        Some((start, bytes))
+        Some(bytes)
     }
 }
 
@@ -279,19 +170,14 @@ impl Held {
         }
     }
 
-    /// Lets go of the parts that were used least recently: first of those that nobody waits for,
-    /// last of those that somebody holds. There are tens of them.
+    /// Lets go of the parts that were used least recently. There are tens of them.
     fn shrink(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let read = self.parts.iter().filter(|(_, part)| part.bytes.is_some());
-            let oldest = read
-                .min_by_key(|(place, part)| {
-                    (part.is_held(), self.wanted.contains_key(*place), part.used)
-                })
-                .map(|(place, _)| place.clone());
+            let oldest = read.min_by_key(|(_, part)| part.used).map(|(place, _)| place.clone());
             let Some(oldest) = oldest else { return };
             let Some(part) = self.parts.remove(&oldest) else { return };
-            self.bytes -= part.room();
+            self.bytes -= oldest.bytes();
             let bytes = part.bytes;
             let bytes = bytes.and_then(|bytes| Arc::try_unwrap(bytes).ok());
             self.spare.extend(bytes.filter(|bytes| to_u64(bytes.capacity()) == PART_BYTES));
@@ -317,15 +203,13 @@ impl Run {
     fn parts(&self, block: &Range<u64>) -> Vec<PartPlace> {
         let part = |number: u64| {
             let range = number * PART_BYTES..((number + 1) * PART_BYTES).min(self.end);
-            let needed = block.start.max(range.start)..block.end.min(range.end);
-            PartPlace { key: Arc::clone(&self.key), range, needed }
+            PartPlace { key: Arc::clone(&self.key), range }
         };
         (block.start / PART_BYTES..block.end.div_ceil(PART_BYTES)).map(part).collect()
     }
 
     fn alone(&self) -> PartPlace {
-        let (range, needed) = (self.range.clone(), self.range.clone());
-        PartPlace { key: Arc::clone(&self.key), range, needed }
+        PartPlace { key: Arc::clone(&self.key), range: self.range.clone() }
     }
 
     /// What is read for a block of the run.
@@ -389,22 +273,6 @@ impl Ahead {
         }
     }
 
-    /// What will be read for all announced blocks by readers that plan what they read.
-    ///
-    /// Short runs are parts too: what others need of a part is known then, and is read with them.
-    pub fn places(&self) -> Vec<PartPlace> {
-        let places = self.runs.iter().flat_map(|run| run.parts(&run.range));
-        let mut places: Vec<PartPlace> = places.collect();
-        places.dedup_by(|next, last| {
-            let is_same = next == last;
-            if is_same {
-                last.needed = hull(&last.needed, &next.needed);
-            }
-            is_same
-        });
-        places
-    }
-
     /// Reads all announced blocks now, for the readers that share them.
     pub fn fetch(&self, storage: &dyn Storage) {
         let Some(parts) = &self.parts else { return };
@@ -436,23 +304,12 @@ impl Ahead {
             copy(begin, &bytes);
         } else {
             for place in run.places(block) {
-                let Some((begin, bytes)) = parts.get(storage, &place) else { return false };
-                copy(begin, &bytes);
+                let Some(bytes) = parts.get(storage, &place) else { return false };
+                copy(place.range.start, &bytes);
             }
         }
         to_u64(into.len()) == block.end - block.start
     }
-}
-
-/// Bytes of the buffer for a range of a part; those of nearly whole parts are used again.
-fn room(range: &Range<u64>) -> u64 {
-    let length = range.end - range.start;
-    if (PART_BYTES / 4 * 3..PART_BYTES).contains(&length) { PART_BYTES } else { length }
-}
-
-/// From the first byte of both to the last.
-fn hull(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
-    one.start.min(other.start)..one.end.max(other.end)
 }
 
 /// Blocks in ascending order, joined where no more than `gap_bytes` lie between; with the number of

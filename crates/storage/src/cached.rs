@@ -21,7 +21,8 @@ use silt_format::Result;
 
 use self::kept::{Kept, Opened};
 use crate::{
-    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES, TagPage, Usage,
+    Block, ByteRange, Filling, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES,
+    TagPage, Usage,
 };
 
 /// Maximum size of a cached object; larger ones are not cached.
@@ -455,6 +456,23 @@ impl Storage for CachedStorage {
         } else {
             self.get_whole(key, range, into)
         }
+    }
+
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        let mut filling = Filling::new(key, blocks)?;
+        let range = filling.range().resolve(key, u64::MAX)?;
+        if (self.policy.keep)(key) != Keep::Nothing
+            && let Some(kept) = self.verified(key)?.filter(|kept| kept.holds(&range))
+        {
+            let mut all = Vec::new();
+            if kept.read(&self.file(key), &range, &mut all) {
+                filling.add(&all);
+                return filling.full(key);
+            }
+            // Another process has made room.
+            self.drop_file(key);
+        }
+        self.inner.get_blocks(key, filling.unread())
     }
 
     fn copies(&self, key: &Key) -> usize {

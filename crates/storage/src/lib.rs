@@ -12,6 +12,7 @@ pub mod ahead;
 pub mod conformance;
 pub mod durable;
 
+mod blocks;
 mod cached;
 mod crash;
 mod direct;
@@ -22,13 +23,16 @@ mod listing;
 mod local;
 mod memory;
 mod operation;
+pub mod planned;
 mod probe;
 mod recording;
 mod replicated;
+pub mod retained;
 mod routed;
 mod storage;
 mod usage;
 
+pub use blocks::{Block, Filling};
 pub use cached::{BEGINNING_BYTES, CachePolicy, CachedStorage, End, Keep};
 pub use crash::{Counted, CrashStorage, CrashingOperation};
 pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};

@@ -1,5 +1,6 @@
 //! The same objects in several places.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use bytes::Bytes;
 use silt_format::{Advice, Error, ErrorKind, Result};
 
 use crate::{
-    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+    Block, ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode,
+    Storage,
 };
 
 /// One of the places of a [`Replicated`] storage.
@@ -176,8 +178,14 @@ impl Storage for Replicated {
     }
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        let buffer = std::cell::RefCell::new(into);
+        let buffer = RefCell::new(into);
         self.first(|storage| storage.get(key, range, &mut buffer.borrow_mut()))
+    }
+
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        // A try that fails takes the buffers with it.
+        let (again, given) = (blocks.clone(), Cell::new(Some(blocks)));
+        self.first(|storage| storage.get_blocks(key, given.take().unwrap_or_else(|| again.clone())))
     }
 
     fn copies(&self, _key: &Key) -> usize {

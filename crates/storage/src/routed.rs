@@ -6,7 +6,7 @@ use bytes::Bytes;
 use silt_format::Result;
 
 use crate::replicated::{both, merge_pages};
-use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage};
+use crate::{Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage};
 
 /// One of the two storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,10 @@ impl Storage for Routed {
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.of(key).get(key, range, into)
+    }
+
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        self.of(key).get_blocks(key, blocks)
     }
 
     fn copies(&self, key: &Key) -> usize {

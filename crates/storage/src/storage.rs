@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::{Key, ListPage, TagPage, Usage};
+use crate::{Block, Filling, Key, ListPage, TagPage, Usage};
 
 /// Maximum number of bytes that one [`Storage::get`] returns; larger objects are read in ranges.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
@@ -141,6 +141,17 @@ pub trait Storage: Send + Sync {
     /// [`ByteRange::resolve`] for ranges that do not fit.
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()>;
 
+    /// Reads blocks of one object, in ascending order, by one request for them and what lies
+    /// between them.
+    ///
+    /// Fails with `Invalid` if blocks overlap, and else as [`get`](Self::get) does.
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        let (mut filling, mut all) = (Filling::new(key, blocks)?, Vec::new());
+        self.get(key, filling.range(), &mut all)?;
+        filling.add(&all);
+        filling.full(key)
+    }
+
     /// Returns the number of places that may hold an object; each can be read separately.
     fn copies(&self, _key: &Key) -> usize {
         1
@@ -233,6 +244,9 @@ macro_rules! storage_through_pointer {
             }
             fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
                 (**self).get(key, range, into)
+            }
+            fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+                (**self).get_blocks(key, blocks)
             }
             fn copies(&self, key: &Key) -> usize {
                 (**self).copies(key)

@@ -1,38 +1,45 @@
-//! Prefetches data for a restore in separate threads: distant storage responds slowly, but serves
-//! many requests concurrently.
+//! Plans what a restore needs in separate threads, and reads it before: distant storage responds
+//! slowly, but serves many requests concurrently.
 //!
-//! Segments are planned far ahead, which opens the containers that they need; parts of containers
-//! are read as memory allows, and are held until their segment is restored.
+//! Segments are planned far ahead. So it is known which frames are needed together, which opens
+//! their containers, and which chunks of a frame are needed again later.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::Scope;
 
 use silt_format::number::to_u64;
 use silt_format::{Result, SEGMENT_BYTES, SegmentEntry};
+use silt_repository::jobs::jobs;
 use silt_repository::sync::lock;
 use silt_repository::volume_reader::{ReadBuffers, placed};
-use silt_storage::ahead::{HeldPart, PartPlace, WantedParts};
+use silt_storage::planned::Run;
 
 use super::{Restore, part};
 
-/// Number of prefetching threads, each of which mostly waits for an answer.
-pub(super) const FETCHERS: usize = 24;
-/// Most segments that are planned or fetched.
+/// Number of threads that plan and read from storage that is far away, each of which mostly waits
+/// for an answer.
+const FETCHERS_FAR: usize = 24;
+/// Storage is far away if planning a segment takes longer and asks it for something, until what was
+/// read tells.
+const SOON_NS: u64 = 20_000_000;
+/// Most segments that are planned.
 const PLANNED_MAX: usize = 96;
-/// Segments that are planned before anything is read, so that it is known what is needed of a part.
-const PLANNED_FIRST: usize = 12;
-/// Parts that are read at once from a storage that is near: as many keep a few processors busy, and
-/// each needs a buffer of its connection.
-const READ_NEAR_MAX: usize = 8;
-/// A storage is near if more than a quarter of the parts were read in less time.
-const SOON_NS: u64 = 8_000_000;
+/// Segments that are planned before anything is read, so that it is known what is needed together.
+const PLANNED_FIRST: usize = 24;
 
-/// How far the restore is, and how far the fetching.
+/// Number of threads that plan and read from near; more would only take memory.
+pub(super) fn fetchers_near() -> usize {
+    (jobs(0) / 2).max(2)
+}
+
+/// How far the restore is, and how far the planning.
 pub(super) struct Turns {
     state: Mutex<FetchState>,
     changed: Condvar,
-    /// Memory for parts.
-    parts_bytes: u64,
+    /// Whether there are as many threads as for storage that is far away.
+    are_many: AtomicBool,
 }
 
 #[derive(Default)]
@@ -41,80 +48,18 @@ struct FetchState {
     next: u64,
     /// Planning goes on here.
     planned: u64,
-    /// What is planned and not yet restored.
-    segments: BTreeMap<u64, PlannedSegment>,
-    /// For how many segments each part is held or being read.
-    users: HashMap<PartPlace, usize>,
-    /// Memory of these parts.
-    held_bytes: u64,
-    /// How many parts are being read.
-    reading: usize,
-    /// How many parts were read, and how many of them soon.
-    read: u64,
-    read_soon: u64,
+    /// The segments that are planned or being planned, and not yet restored.
+    segments: BTreeSet<u64>,
     ended: bool,
 }
 
-/// A segment that is fetched.
-#[derive(Default)]
-struct PlannedSegment {
-    unread: VecDeque<PartPlace>,
-    /// What is read or being read.
-    used: Vec<PartPlace>,
-    held: Vec<HeldPart>,
-    /// What other segments have read of it is kept.
-    wanted: Option<WantedParts>,
-}
-
-/// What a prefetching thread does next.
+/// What a thread does next.
 enum Task {
     Plan(u64, SegmentEntry),
-    Read(u64, PartPlace),
+    Read(Run),
 }
 
-impl FetchState {
-    /// The next part to read, of the segment that is restored first, if there is memory for it.
-    ///
-    /// Held are at most three quarters of the memory for parts; where answers come soon, a third,
-    /// so that more of what later segments need again is kept.
-    fn next_part(&mut self, parts_bytes: u64) -> Option<(u64, PartPlace)> {
-        // Some are read from a local cache.
-        let is_near = self.read_soon > self.read / 4;
-        let held_bytes_max = if is_near { parts_bytes / 3 } else { parts_bytes / 4 * 3 };
-        if is_near && self.reading >= READ_NEAR_MAX {
-            return None;
-        }
-        let mut segments = self.segments.iter_mut();
-        let (index, segment) = segments.find(|(_, segment)| !segment.unread.is_empty())?;
-        let place = segment.unread.front()?;
-        let users = self.users.get(place).copied().unwrap_or(0);
-        let room = if users == 0 { place.room() } else { 0 };
-        if self.held_bytes > 0 && self.held_bytes + room > held_bytes_max {
-            return None;
-        }
-        let place = segment.unread.pop_front()?;
-        segment.used.push(place.clone());
-        self.users.insert(place.clone(), users + 1);
-        self.held_bytes += room;
-        self.reading += 1;
-        Some((*index, place))
-    }
-
-    /// Lets go of a segment's parts.
-    fn forget(&mut self, index: u64) {
-        let used = self.segments.remove(&index).map_or_else(Vec::new, |segment| segment.used);
-        for place in used {
-            let Some(users) = self.users.get_mut(&place) else { continue };
-            *users -= 1;
-            if *users == 0 {
-                self.held_bytes -= place.room();
-                self.users.remove(&place);
-            }
-        }
-    }
-}
-
-/// Ends the prefetching when dropped; each restoring thread holds one.
+/// Ends the planning when dropped; each restoring thread holds one.
 pub(super) struct EndOnDrop<'t>(&'t Turns);
 
 impl Drop for EndOnDrop<'_> {
@@ -125,11 +70,10 @@ impl Drop for EndOnDrop<'_> {
 }
 
 impl Turns {
-    /// Nothing is fetched yet; readers keep `parts_bytes` of parts.
-    pub(super) fn new(parts_bytes: usize, first_segment: u64) -> Self {
+    /// Nothing is planned yet.
+    pub(super) fn new(first_segment: u64) -> Self {
         let state = FetchState { next: first_segment, ..FetchState::default() };
-        let parts_bytes = to_u64(parts_bytes);
-        Self { state: Mutex::new(state), changed: Condvar::new(), parts_bytes }
+        Self { state: Mutex::new(state), changed: Condvar::new(), are_many: AtomicBool::default() }
     }
 
     pub(super) fn end_on_drop(&self) -> EndOnDrop<'_> {
@@ -141,62 +85,57 @@ impl Turns {
         lock(&self.state).next = next_segment;
         self.changed.notify_one();
     }
-
-    /// A segment is restored.
-    pub(super) fn restored(&self, segment: u64) {
-        lock(&self.state).forget(segment);
-        self.changed.notify_one();
-    }
 }
 
 impl Restore<'_> {
     /// Plans and reads until the restore ends. What can't be read is left to it.
-    pub(super) fn fetch(&self) -> Result<()> {
-        let mut buffers = ReadBuffers::default();
+    pub(super) fn fetch<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<()> {
+        let (mut buffers, chunks) = (ReadBuffers::default(), self.reader.chunks());
+        let storage = &chunks.objects().storage;
+        let is_distant = storage.request_bytes() > 0;
         while let Some(task) = self.next_task()? {
+            let mut is_late = false;
             match task {
                 Task::Plan(index, entry) => {
-                    let places = self.places(index, &entry, &mut buffers).unwrap_or_default();
-                    let wanted = self.reader.chunks().want(&places);
-                    if let Some(segment) = lock(&self.turns.state).segments.get_mut(&index) {
-                        segment.unread = places.into();
-                        segment.wanted = Some(wanted);
-                    }
+                    let (begun_ns, asked) = (self.context.env.now_ns(), storage.usage());
+                    // The restoring thread meets the error, too.
+                    drop(self.plan(index, &entry, &mut buffers));
+                    is_late = begun_ns.abs_diff(self.context.env.now_ns()) > SOON_NS
+                        && (asked.is_none() || asked != storage.usage());
                 }
-                Task::Read(index, place) => {
-                    let env = &self.context.env;
-                    let begun_ns = env.now_ns();
-                    let held = self.reader.chunks().hold(&place);
-                    let took_ns = begun_ns.abs_diff(env.now_ns());
-                    let mut state = lock(&self.turns.state);
-                    state.reading -= 1;
-                    if held.as_ref().is_some_and(|held| held.was_read) {
-                        state.read += 1;
-                        state.read_soon += u64::from(took_ns < SOON_NS);
-                    }
-                    if let Some(segment) = state.segments.get_mut(&index) {
-                        segment.held.extend(held);
-                    }
+                Task::Read(run) => chunks.read(run),
+            }
+            let is_far = is_distant && chunks.is_far().unwrap_or(is_late);
+            if is_far && !self.turns.are_many.swap(true, Ordering::Relaxed) {
+                for _ in fetchers_near()..FETCHERS_FAR {
+                    scope.spawn(move || self.fetch(scope).ok());
                 }
             }
         }
         Ok(())
     }
 
-    /// The parts of containers that a segment needs.
-    fn places(
-        &self,
-        index: u64,
-        entry: &SegmentEntry,
-        buffers: &mut ReadBuffers,
-    ) -> Result<Vec<PartPlace>> {
+    /// Plans the chunks that a segment needs.
+    fn plan(&self, index: u64, entry: &SegmentEntry, buffers: &mut ReadBuffers) -> Result<()> {
         let recipe = self.reader.recipe(index, entry, buffers)?;
         let span = self.reader.segment_span(index);
         let wanted = placed(&recipe).filter(|(chunk, range)| {
             !chunk.reference.is_zero() && self.clip(part(span, range)).is_some()
         });
-        let wanted = wanted.map(|(chunk, _)| chunk.reference);
-        Ok(self.reader.chunks().places(wanted, buffers.scratch()))
+        self.reader.chunks().plan(index, wanted.map(|(chunk, _)| chunk.reference));
+        if !lock(&self.turns.state).segments.contains(&index) {
+            // It was restored meanwhile.
+            self.reader.chunks().restored(index);
+        }
+        Ok(())
+    }
+
+    /// A segment is restored.
+    pub(super) fn restored(&self, index: u64) {
+        // First here, so that who plans it now finds that it is over.
+        lock(&self.turns.state).segments.remove(&index);
+        self.reader.chunks().restored(index);
+        self.turns.changed.notify_one();
     }
 
     /// What to do next, once the restore is near enough; `None` when it has ended.
@@ -219,8 +158,8 @@ impl Restore<'_> {
         if let Some((index, entry)) = self.next_segment(state, PLANNED_FIRST)? {
             return Ok(Some(Task::Plan(index, entry)));
         }
-        if let Some((index, place)) = state.next_part(self.turns.parts_bytes) {
-            return Ok(Some(Task::Read(index, place)));
+        if let Some(run) = self.reader.chunks().next_run() {
+            return Ok(Some(Task::Read(run)));
         }
         let next = self.next_segment(state, PLANNED_MAX)?;
         Ok(next.map(|(index, entry)| Task::Plan(index, entry)))
@@ -244,7 +183,7 @@ impl Restore<'_> {
         let found = self.reader.next_segment(from)?.filter(|(index, _)| !is_over(*index));
         if let Some((index, _)) = found {
             state.planned = index + 1;
-            state.segments.insert(index, PlannedSegment::default());
+            state.segments.insert(index);
         }
         Ok(found)
     }

@@ -21,7 +21,7 @@ use silt_repository::volume_reader::{ReadBuffers, VolumeReader, placed};
 use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
-use self::fetch::{FETCHERS, Turns};
+use self::fetch::{Turns, fetchers_near};
 use crate::repository::Repository;
 use silt_repository::jobs::jobs;
 
@@ -162,12 +162,16 @@ impl Repository {
                 warnings: 0,
                 last_warning: String::new(),
             }),
-            turns: Turns::new(budget.parts_bytes(), first_segment),
+            turns: Turns::new(first_segment),
             writing: Mutex::new(()),
         };
         restore.context.report(Progress::bytes(Activity::Restore, 0, Some(range.length)));
         // In place, what is needed is only known once the target was compared.
-        let fetches = self.objects.storage.request_bytes() > 0 && !options.in_place;
+        let fetchers = match self.objects.storage.request_bytes() {
+            _ if options.in_place => 0,
+            0 => 1,
+            _ => fetchers_near(),
+        };
         let work = || {
             let _end = restore.turns.end_on_drop();
             if let Err(error) = restore.work() {
@@ -180,9 +184,9 @@ impl Repository {
         }
         std::thread::scope(|scope| {
             (0..workers).for_each(|_| drop(scope.spawn(work)));
-            for _ in 0..if fetches && workers > 0 { FETCHERS } else { 0 } {
+            for _ in 0..if workers > 0 { fetchers } else { 0 } {
                 // The restoring thread meets the error too, and reports the range.
-                scope.spawn(|| restore.fetch().ok());
+                scope.spawn(|| restore.fetch(scope).ok());
             }
         });
         let state = restore.state.into_inner();
@@ -250,8 +254,9 @@ impl Restore<'_> {
             NextPart::Zeros(span) => (*span, self.write_zeros(*span, buffers)?),
             NextPart::Segment(index, entry) => {
                 let span = self.reader.segment_span(*index);
+                self.reader.chunks().begin(*index);
                 let written = self.segment(*index, entry, buffers)?;
-                self.turns.restored(*index);
+                self.restored(*index);
                 (self.clip(span).unwrap_or(span), written)
             }
         };

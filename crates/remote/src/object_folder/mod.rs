@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectMeta as Found, ObjectStore, ObjectStoreExt};
 use silt_format::number::to_usize;
 use silt_format::{Error, ErrorKind, Result};
-use silt_storage::{ByteRange, Key, ObjectMeta, READ_BYTES_MAX, Usage};
+use silt_storage::{Block, ByteRange, Filling, Key, ObjectMeta, READ_BYTES_MAX, Usage};
 use tokio::runtime::Runtime;
 
 use crate::counters::Counters;
@@ -159,15 +159,7 @@ impl ObjectFolder {
     fn read(&self, key: &Key, range: Option<&GetRange>, into: &mut Vec<u8>) -> Result<()> {
         let path = self.path(key)?;
         let too_large = self.ask(&format!("read object {key}"), || {
-            self.counters.get();
-            let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
-            let body = std::mem::take(into);
-            // The connection reads into the same memory again once a piece has been copied from it,
-            // so pieces are copied by the thread that reads them.
-            let reading = witnessed(body_of(Arc::clone(&self.store), path.clone(), options, body));
-            let read = self.runtime.block_on(self.runtime.spawn(reading));
-            let (read, outcome) = read.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
-            let (body, too_large) = read.map_err(|error| Failure::new(error, outcome))?;
+            let (body, too_large) = self.read_once(&path, range, std::mem::take(into))?;
             *into = body;
             Ok(too_large)
         })?;
@@ -176,6 +168,42 @@ impl ObjectFolder {
         }
         self.counters.received(into.len());
         Ok(())
+    }
+
+    /// Adds an object's bytes to `body`; the size of the object instead if they are too many.
+    fn read_once<B: Body>(
+        &self,
+        path: &Path,
+        range: Option<&GetRange>,
+        body: B,
+    ) -> Result<(B, Option<u64>), Failure> {
+        self.counters.get();
+        let options = GetOptions { range: range.cloned(), ..GetOptions::default() };
+        // The connection reads into the same memory again once a piece has been copied from it, so
+        // pieces are copied by the thread that reads them.
+        let reading = witnessed(body_of(Arc::clone(&self.store), path.clone(), options, body));
+        let read = self.runtime.block_on(self.runtime.spawn(reading));
+        let (read, outcome) = read.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
+        read.map_err(|error| Failure::new(error, outcome))
+    }
+
+    /// Reads blocks of an object, as [`Storage::get_blocks`](silt_storage::Storage::get_blocks)
+    /// does.
+    pub fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        let filling = Filling::new(key, blocks)?;
+        let ByteRange::Bounded { offset, length } = filling.range() else { return Ok(Vec::new()) };
+        if length == 0 {
+            return filling.full(key);
+        }
+        let (path, range) = (self.path(key)?, GetRange::Bounded(offset..offset + length));
+        // A try that fails takes the buffers with it.
+        let (again, mut filling) = (filling.clone(), Some(filling));
+        let (filled, _) = self.ask(&format!("read object {key}"), || {
+            let filling = filling.take().unwrap_or_else(|| again.clone());
+            self.read_once(&path, Some(&range), filling)
+        })?;
+        self.counters.received(to_usize(length));
+        filled.full(key)
     }
 
     fn found(&self, key: &Key) -> Result<Found> {
@@ -259,23 +287,51 @@ impl ObjectFolder {
     }
 }
 
-/// An object's bytes, in place of those that `body` has; its size instead if they are too many.
-async fn body_of(
+/// What takes the bytes that arrive of an object.
+trait Body: Send + 'static {
+    /// So many bytes come.
+    fn begin(&mut self, bytes: usize);
+
+    /// The next bytes.
+    fn add(&mut self, piece: &[u8]);
+}
+
+/// In place of the bytes that are there.
+impl Body for Vec<u8> {
+    fn begin(&mut self, bytes: usize) {
+        self.clear();
+        self.reserve(bytes);
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        self.extend_from_slice(piece);
+    }
+}
+
+impl Body for Filling {
+    fn begin(&mut self, _: usize) {}
+
+    fn add(&mut self, piece: &[u8]) {
+        Self::add(self, piece);
+    }
+}
+
+/// An object's bytes in `body`; the object's size instead if they are too many.
+async fn body_of<B: Body>(
     store: Arc<dyn ObjectStore>,
     path: Path,
     options: GetOptions,
-    mut body: Vec<u8>,
-) -> object_store::Result<(Vec<u8>, Option<u64>)> {
-    body.clear();
+    mut body: B,
+) -> object_store::Result<(B, Option<u64>)> {
     let found = store.get_opts(&path, options).await?;
     let bytes = found.range.end.saturating_sub(found.range.start);
     if bytes > READ_BYTES_MAX {
         return Ok((body, Some(found.meta.size.max(bytes))));
     }
-    body.reserve(to_usize(bytes));
+    body.begin(to_usize(bytes));
     let mut pieces = found.into_stream();
     while let Some(piece) = pieces.next().await {
-        body.extend_from_slice(&piece?);
+        body.add(&piece?);
     }
     Ok((body, None))
 }

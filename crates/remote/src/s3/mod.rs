@@ -23,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 use silt_storage::{
-    ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
+    Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
 };
 
 pub use lock::Extended;
@@ -158,6 +158,10 @@ impl Storage for S3Storage {
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         self.folder.get(key, range, into)
+    }
+
+    fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
+        self.folder.get_blocks(key, blocks)
     }
 
     fn settle(&self, _: &Key) -> Result<()> {

@@ -85,103 +85,6 @@ fn what_was_fetched_for_others_is_not_read_again() {
 }
 
 #[test]
-fn a_part_that_is_held_outlives_parts_that_were_used_later() {
-    for is_held in [true, false] {
-        let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
-        let mut ahead = Ahead::default();
-        ahead.share(&parts);
-        let all: Vec<u32> = (0..BLOCKS).collect();
-        read(&storage, &mut ahead, &all[..6]);
-        let first = ahead.places().into_iter().next();
-        let held = first.and_then(|place| parts.hold(&storage, &place));
-        assert!(held.is_some());
-        let _held = held.filter(|_| is_held);
-        read(&storage, &mut ahead, &all[10..90]);
-        let requests = read(&storage, &mut ahead, &all[..6]);
-        assert_eq!(requests, u64::from(!is_held), "three parts fit, of which one is this");
-    }
-}
-
-#[test]
-fn a_part_that_is_wanted_outlives_parts_that_were_used_later() {
-    for is_wanted in [true, false] {
-        let (storage, parts) = (far(), Arc::new(Parts::new(3 << 20)));
-        let mut ahead = Ahead::default();
-        ahead.share(&parts);
-        let all: Vec<u32> = (0..BLOCKS).collect();
-        read(&storage, &mut ahead, &all[..6]);
-        let places = ahead.places();
-        let wanted = parts.want(&places);
-        let _wanted = Some(wanted).filter(|_| is_wanted);
-        read(&storage, &mut ahead, &all[10..90]);
-        let requests = read(&storage, &mut ahead, &all[..6]);
-        assert_eq!(requests, u64::from(!is_wanted), "three parts fit, of which one is this");
-    }
-}
-
-/// What a segment that needs these blocks plans to read.
-fn planned(storage: &dyn Storage, parts: &Arc<Parts>, numbers: &[u32]) -> Vec<PartPlace> {
-    let mut ahead = Ahead::default();
-    ahead.share(parts);
-    let wanted = numbers.iter().map(|number| (number * BLOCK, BLOCK)).collect();
-    let blocks = Blocks { name: "containers/a", wanted, end: u64::from(BLOCK * BLOCKS) };
-    ahead.expect(storage, std::iter::once(blocks));
-    ahead.places()
-}
-
-#[test]
-fn what_several_segments_need_a_little_of_is_read_at_once() {
-    let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
-    // Two segments need a block each of the second part, which has blocks 17.5 to 35. The third
-    // segment needs a block of the fourth part.
-    let segments = [[20], [28], [60]].map(|of| planned(&storage, &parts, &of));
-    let _wanted = segments.each_ref().map(|places| parts.want(places));
-    storage.take();
-    for place in segments.iter().flatten() {
-        assert!(parts.hold(&storage, place).is_some());
-    }
-    let once = storage.totals(OperationKind::Get);
-    assert_eq!((once.operations, once.bytes), (2, u64::from(10 * BLOCK)), "up to 128 KiB more");
-    for needed in [20, 28, 60] {
-        let mut ahead = Ahead::default();
-        ahead.share(&parts);
-        assert_eq!(read(&storage, &mut ahead, &[needed]), 0);
-    }
-}
-
-#[test]
-fn ends_of_a_wanted_part_that_nobody_wants_are_not_read() {
-    let (storage, parts) = (far(), Arc::new(Parts::new(8 << 20)));
-    let places = |numbers: &[u32]| planned(&storage, &parts, numbers);
-    // Two segments, both of the first part, of 17.5 blocks.
-    let (first, second) = (places(&[4, 5, 6]), places(&[9, 10, 11]));
-    let wanted = [parts.want(&first), parts.want(&second)];
-    storage.take();
-    for place in first.iter().chain(&second) {
-        assert!(parts.hold(&storage, place).is_some());
-    }
-    let read_once = storage.totals(OperationKind::Get);
-    assert_eq!(read_once.operations, 1);
-    assert_eq!(read_once.bytes, u64::from(8 * BLOCK));
-    let (mut ahead, all) = (Ahead::default(), [4, 5, 6, 9, 10, 11]);
-    ahead.share(&parts);
-    assert_eq!(read(&storage, &mut ahead, &all), 0);
-    // What is wanted later takes another request, for all of it.
-    assert_eq!(read(&storage, &mut ahead, &[10, 11, 12, 13]), 1);
-    assert_eq!(read(&storage, &mut ahead, &[0, 1, 2, 3, 15, 16]), 0);
-    // Two runs of one segment, too far apart to be read together, in one part.
-    let both = places(&[36, 37, 38, 49, 50, 51]);
-    let [place] = &both[..] else { panic!("{} places", both.len()) };
-    let both_wanted = parts.want(&both);
-    assert!(parts.hold(&storage, place).is_some());
-    assert_eq!(read(&storage, &mut ahead, &[36, 37, 38, 49, 50, 51]), 0);
-    drop((wanted, both_wanted));
-    let held = parts.held();
-    assert!(held.wanted.is_empty());
-    assert_eq!(held.parts.values().map(Part::room).sum::<u64>(), held.bytes);
-}
-
-#[test]
 fn readers_share_parts_and_hold_no_more_than_allowed() {
     let (storage, parts) = (far(), Arc::new(Parts::new(5 << 20)));
     let all: Vec<u32> = (0..BLOCKS).collect();
@@ -195,7 +98,7 @@ fn readers_share_parts_and_hold_no_more_than_allowed() {
         }
     });
     let held = parts.held();
-    assert_eq!(held.parts.values().map(Part::room).sum::<u64>(), held.bytes);
+    assert_eq!(held.parts.keys().map(PartPlace::bytes).sum::<u64>(), held.bytes);
     assert!((1..=5 << 20).contains(&held.bytes), "{}", held.bytes);
 }
 

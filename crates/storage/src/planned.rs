@@ -1,0 +1,461 @@
+//! Reads that are planned: a reader that knows long before what it will need reads blocks that lie
+//! near each other by one request, whichever of its segments needs them, and holds each until it is
+//! taken.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use silt_format::number::{to_u64, to_usize};
+
+use crate::{Block, Key, Storage};
+
+/// The longest block that is planned, in bytes; longer ones are left to their reader.
+const BLOCK_BYTES_MAX: u32 = 4 << 20;
+/// The most bytes of one request for several blocks, from near and from far: from far away, several
+/// requests at once arrive sooner than one that is as long as all.
+const RUN_BYTES_NEAR: u64 = 6 << 20;
+const RUN_BYTES_FAR: u64 = 1 << 20;
+/// What is read between two blocks of a request at most, from near.
+const GAP_BYTES_NEAR: u64 = 256 << 10;
+/// Requests at once from near: as many keep a few processors busy, and each needs a buffer of its
+/// connection.
+const READ_NEAR_MAX: usize = 8;
+/// Requests at once until so many have been answered.
+const READ_FIRST_MAX: usize = 3;
+const READ_FIRST: u64 = 6;
+/// Segments for which blocks are read from near before they are needed.
+const EAGER_NEAR: usize = 8;
+/// A block is read together with others if one of this many segments needs it; once half of the
+/// memory is taken, one of fewer.
+const WINDOW: u64 = 96;
+const WINDOW_SOON: u64 = 48;
+/// A storage is near if more than a quarter of the requests took less time for each mebibyte.
+const SOON_NS: u64 = 8_000_000;
+/// The room of a buffer is a multiple of this, so that it fits more blocks.
+const ROOM_BYTES: usize = 32 << 10;
+
+/// A block that a segment needs.
+#[derive(Clone, Debug)]
+pub struct PlannedBlock {
+    /// The object's name.
+    pub name: Arc<str>,
+    /// Where the block is in it, in bytes.
+    pub offset: u32,
+    /// How long it is, in bytes.
+    pub length: u32,
+}
+
+/// The blocks that segments to come need, for one reader with any number of threads.
+pub struct PlannedReads {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the object's name and the block's offset.
+    objects: HashMap<Arc<str>, BTreeMap<u32, Planned>>,
+    /// What is planned and not yet restored.
+    segments: BTreeMap<u64, Segment>,
+    /// Bytes of the buffers of blocks that are here or being read.
+    bytes: u64,
+    /// Requests that are under way.
+    reading: usize,
+    /// How many requests were made, and how many of them took little time.
+    read: u64,
+    read_soon: u64,
+    /// Buffers to be read into again, and their bytes.
+    spare: VecDeque<Vec<u8>>,
+    spare_bytes: u64,
+    /// Bytes of all buffers at most.
+    bytes_max: u64,
+}
+
+#[derive(Default)]
+struct Segment {
+    blocks: Vec<(Arc<str>, u32)>,
+    /// The first of them that was not yet looked at.
+    next: usize,
+}
+
+struct Planned {
+    length: u32,
+    /// In how many segments it is.
+    users: u32,
+    /// Those of them that have not got it, ascending.
+    waiting: VecDeque<u64>,
+    data: Data,
+}
+
+enum Data {
+    Absent,
+    Reading,
+    Here(Vec<u8>),
+    /// Somebody has it, or reads it by himself.
+    Taken,
+}
+
+/// A request for blocks that lie near each other.
+pub struct Run {
+    name: Arc<str>,
+    blocks: Vec<Block>,
+}
+
+impl Run {
+    /// How many bytes are read.
+    fn bytes(&self) -> u64 {
+        let start = self.blocks.first().map_or(0, |block| block.range.start);
+        self.blocks.last().map_or(0, |block| block.range.end - start)
+    }
+}
+
+/// The end of a request: dropped without its blocks, nobody waits for them any more.
+struct Arrival<'r> {
+    reads: &'r PlannedReads,
+    name: Arc<str>,
+    ranges: Vec<Range<u64>>,
+    blocks: Vec<Block>,
+    was_soon: bool,
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        let state = &mut *self.reads.state();
+        state.reading -= 1;
+        state.read += 1;
+        state.read_soon += u64::from(self.was_soon);
+        let mut blocks = std::mem::take(&mut self.blocks).into_iter();
+        for range in &self.ranges {
+            let room = to_u64(room(range.end - range.start));
+            state.arrive(&self.name, range.start, room, blocks.next());
+        }
+        self.reads.arrived.notify_all();
+    }
+}
+
+/// How much of what lies near a block is read with it.
+struct Reach {
+    run_bytes: u64,
+    gap_bytes: u64,
+    /// The last segment for which that is done, until half of the memory is taken and until all is.
+    last: u64,
+    soon: u64,
+    bytes_max: u64,
+}
+
+impl PlannedReads {
+    /// Holds at most about `bytes_max`.
+    pub fn new(bytes_max: u64) -> Self {
+        let state = State { bytes_max, ..State::default() };
+        Self { state: Mutex::new(state), arrived: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A segment needs these blocks. From storage with copies nothing is read ahead: which of them
+    /// is whole is found out block by block.
+    pub fn plan(&self, storage: &dyn Storage, segment: u64, mut blocks: Vec<PlannedBlock>) {
+        let has_copies = |name: &str| Key::new(name).map_or(true, |key| storage.copies(&key) > 1);
+        blocks.retain(|block| block.length <= BLOCK_BYTES_MAX && block.length > 0);
+        for of_object in blocks.chunk_by(|one, next| one.name == next.name) {
+            if has_copies(&of_object[0].name) {
+                continue;
+            }
+            let state = &mut *self.state();
+            for PlannedBlock { name, offset, length } in of_object {
+                let object = state.objects.entry(Arc::clone(name)).or_default();
+                let planned = object.entry(*offset).or_insert_with(|| Planned {
+                    length: *length,
+                    users: 0,
+                    waiting: VecDeque::new(),
+                    data: Data::Absent,
+                });
+                planned.users += 1;
+                let before = planned.waiting.partition_point(|waiting| *waiting < segment);
+                planned.waiting.insert(before, segment);
+                if matches!(planned.data, Data::Taken) {
+                    planned.data = Data::Absent;
+                }
+                let of_segment = state.segments.entry(segment).or_default();
+                of_segment.blocks.push((Arc::clone(name), *offset));
+            }
+        }
+    }
+
+    /// The blocks to read next, for the segment that is restored first, if there is memory for
+    /// them. Whoever gets them must [`read`](Self::read) them.
+    pub fn next_run(&self, storage: &dyn Storage) -> Option<Run> {
+        let state = &mut *self.state();
+        let is_near = state.is_near();
+        // The first ones tell how far away the storage is.
+        let reading_max = match state.read {
+            0..READ_FIRST => READ_FIRST_MAX,
+            _ if is_near => READ_NEAR_MAX,
+            _ => usize::MAX,
+        };
+        if state.reading >= reading_max {
+            return None;
+        }
+        let eager = if is_near { EAGER_NEAR } else { usize::MAX };
+        let (segment, (name, offset)) = state.next_absent(eager)?;
+        let reach = state.reach(storage, segment);
+        if state.bytes > 0 && state.bytes + reach.run_bytes > state.bytes_max {
+            return None;
+        }
+        let run = state.run(name, offset, &reach)?;
+        state.reading += 1;
+        Some(run)
+    }
+
+    /// Whether the storage is far away; `None` until enough was read to tell.
+    pub fn is_far(&self) -> Option<bool> {
+        let state = self.state();
+        (state.read >= READ_FIRST).then(|| !state.is_near())
+    }
+
+    /// Reads blocks; `now_ns` is the time. What can't be read is left to who needs it.
+    pub fn read(&self, storage: &dyn Storage, run: Run, now_ns: impl Fn() -> i64) {
+        let (bytes, begun_ns) = (run.bytes(), now_ns());
+        let Run { name, mut blocks } = run;
+        let ranges: Vec<_> = blocks.iter().map(|block| block.range.clone()).collect();
+        let mut state = self.state();
+        for block in &mut blocks {
+            block.bytes = state.buffer(room(block.range.end - block.range.start));
+        }
+        state.keep(Vec::new());
+        drop(state);
+        let mut arrival =
+            Arrival { reads: self, name, ranges, blocks: Vec::new(), was_soon: false };
+        let read = Key::new(&*arrival.name).and_then(|key| storage.get_blocks(&key, blocks));
+        let soon_ns = SOON_NS * bytes.div_ceil(1 << 20).max(1);
+        arrival.was_soon = begun_ns.abs_diff(now_ns()) < soon_ns;
+        arrival.blocks = read.unwrap_or_default();
+    }
+
+    /// Whether a block will be there when it is [taken](Self::take).
+    pub fn has(&self, name: &str, offset: u32) -> bool {
+        let state = self.state();
+        let planned = state.objects.get(name).and_then(|object| object.get(&offset));
+        planned.is_some_and(|it| !matches!(it.data, Data::Taken))
+    }
+
+    /// Takes a planned block: reads it if nobody has begun to, and waits for it if somebody has.
+    /// `None` if it was not planned, was taken, or can't be read: the caller reads it by itself.
+    pub fn take(
+        &self,
+        storage: &dyn Storage,
+        name: &str,
+        offset: u32,
+        now_ns: impl Fn() -> i64,
+    ) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        loop {
+            let planned = state.objects.get_mut(name)?.get_mut(&offset)?;
+            match std::mem::replace(&mut planned.data, Data::Taken) {
+                Data::Taken => return None,
+                Data::Here(bytes) => {
+                    planned.waiting.pop_front();
+                    state.bytes -= to_u64(bytes.capacity());
+                    return Some(bytes);
+                }
+                Data::Reading => {
+                    planned.data = Data::Reading;
+                    state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                Data::Absent => {
+                    planned.data = Data::Absent;
+                    let first = planned.waiting.front().copied().unwrap_or(0);
+                    let reach = state.reach(storage, first);
+                    let run = state.run(name.into(), offset, &reach)?;
+                    state.reading += 1;
+                    drop(state);
+                    self.read(storage, run, &now_ns);
+                    state = self.state();
+                }
+            }
+        }
+    }
+
+    /// Gives back the buffer of a block. It is read again if a later segment `needs` it.
+    pub fn give_back(&self, name: &str, offset: u32, bytes: Vec<u8>, needs: bool) {
+        let state = &mut *self.state();
+        state.keep(bytes);
+        let planned = state.objects.get_mut(name).and_then(|object| object.get_mut(&offset));
+        if let Some(planned) = planned.filter(|it| needs && matches!(it.data, Data::Taken)) {
+            planned.data = Data::Absent;
+            // All are looked at again.
+            state.segments.values_mut().for_each(|segment| segment.next = 0);
+        }
+    }
+
+    /// A segment needs its blocks no longer.
+    pub fn restored(&self, segment: u64) {
+        let state = &mut *self.state();
+        let blocks = state.segments.remove(&segment).map_or_else(Vec::new, |it| it.blocks);
+        for (name, offset) in blocks {
+            state.forget(&name, offset, segment);
+        }
+    }
+
+    /// How many segments are planned.
+    pub fn segments(&self) -> usize {
+        self.state().segments.len()
+    }
+}
+
+impl State {
+    fn is_near(&self) -> bool {
+        self.read_soon > self.read / 4
+    }
+
+    /// How much is read around what a segment needs.
+    fn reach(&self, storage: &dyn Storage, segment: u64) -> Reach {
+        let is_near = self.is_near();
+        let run_bytes = if is_near { RUN_BYTES_NEAR } else { RUN_BYTES_FAR };
+        Reach {
+            run_bytes: run_bytes.min(self.bytes_max / 3),
+            gap_bytes: if is_near { GAP_BYTES_NEAR } else { storage.request_bytes() },
+            soon: segment + (WINDOW_SOON),
+            last: segment + WINDOW,
+            bytes_max: self.bytes_max,
+        }
+    }
+
+    /// The first block that is not here, of the segments that come first, and its segment.
+    fn next_absent(&mut self, segments_max: usize) -> Option<(u64, (Arc<str>, u32))> {
+        let objects = &self.objects;
+        let is_absent = |segment: u64, (name, offset): &(Arc<str>, u32)| {
+            let planned = objects.get(name).and_then(|object| object.get(offset));
+            planned
+                .is_some_and(|it| matches!(it.data, Data::Absent) && it.waiting.contains(&segment))
+        };
+        for (number, segment) in self.segments.iter_mut().take(segments_max) {
+            while let Some(block) = segment.blocks.get(segment.next) {
+                if is_absent(*number, block) {
+                    return Some((*number, block.clone()));
+                }
+                segment.next += 1;
+            }
+        }
+        None
+    }
+
+    /// A block that is planned, and those around it that are needed soon; they are being read then.
+    fn run(&mut self, name: Arc<str>, offset: u32, reach: &Reach) -> Option<Run> {
+        let object = self.objects.get_mut(&name)?;
+        let length = u64::from(object.get(&offset)?.length);
+        let mut bytes = self.bytes + to_u64(room(length));
+        let (mut start, mut end) = (u64::from(offset), u64::from(offset) + length);
+        let mut offsets = VecDeque::from([offset]);
+        let mut joins = |planned: &Planned, (start, end): (u64, u64), gap: Option<u64>| {
+            let with = bytes + to_u64(room(u64::from(planned.length)));
+            let last = if with > reach.bytes_max / 2 { reach.soon } else { reach.last };
+            let joins = matches!(planned.data, Data::Absent)
+                && planned.waiting.front().is_some_and(|first| *first <= last)
+                && gap.is_some_and(|gap| gap <= reach.gap_bytes)
+                && end - start <= reach.run_bytes
+                && with <= reach.bytes_max;
+            bytes = if joins { with } else { bytes };
+            joins
+        };
+        for (&next, planned) in object.range(offset + 1..) {
+            let (from, until) = (u64::from(next), u64::from(next) + u64::from(planned.length));
+            if !joins(planned, (start, until.max(end)), from.checked_sub(end)) {
+                break;
+            }
+            end = until;
+            offsets.push_back(next);
+        }
+        for (&last, planned) in object.range(..offset).rev() {
+            let (from, until) = (u64::from(last), u64::from(last) + u64::from(planned.length));
+            if !joins(planned, (from, end), start.checked_sub(until)) {
+                break;
+            }
+            start = from;
+            offsets.push_front(last);
+        }
+        self.bytes = bytes;
+        let mut blocks = Vec::with_capacity(offsets.len());
+        for offset in offsets {
+            let planned = object.get_mut(&offset)?;
+            planned.data = Data::Reading;
+            let start = u64::from(offset);
+            let range = start..start + u64::from(planned.length);
+            blocks.push(Block { range, bytes: Vec::new() });
+        }
+        Some(Run { name, blocks })
+    }
+
+    /// A block has arrived, or can't be read.
+    fn arrive(&mut self, name: &str, offset: u64, room: u64, block: Option<Block>) {
+        let object = self.objects.get_mut(name);
+        let planned = object.and_then(|object| object.get_mut(&u32::try_from(offset).ok()?));
+        let planned = planned.filter(|it| matches!(it.data, Data::Reading));
+        // Nobody needs it any more if the segments that did were restored otherwise.
+        match (planned, block) {
+            (Some(planned), Some(block)) => {
+                self.bytes = self.bytes - room + to_u64(block.bytes.capacity());
+                planned.data = Data::Here(block.bytes);
+            }
+            (planned, block) => {
+                self.bytes -= room;
+                if let Some(planned) = planned {
+                    planned.data = Data::Taken;
+                }
+                block.into_iter().for_each(|block| self.keep(block.bytes));
+            }
+        }
+    }
+
+    /// One segment less needs a block.
+    fn forget(&mut self, name: &Arc<str>, offset: u32, segment: u64) {
+        let Some(object) = self.objects.get_mut(name) else { return };
+        let Some(planned) = object.get_mut(&offset) else { return };
+        planned.users -= 1;
+        if planned.users > 0 {
+            planned.waiting.retain(|waiting| *waiting != segment);
+            return;
+        }
+        let planned = object.remove(&offset);
+        if object.is_empty() {
+            self.objects.remove(name);
+        }
+        if let Some(Planned { data: Data::Here(bytes), .. }) = planned {
+            self.bytes -= to_u64(bytes.capacity());
+            self.keep(bytes);
+        }
+    }
+
+    /// A buffer with at least this much room, and not much more.
+    fn buffer(&mut self, room: usize) -> Vec<u8> {
+        let fitting = self.spare.iter().enumerate().map(|(at, spare)| (spare.capacity(), at));
+        let best = fitting.filter(|(bytes, _)| (room..=room * 2).contains(bytes)).min();
+        let Some(buffer) = best.and_then(|(_, at)| self.spare.remove(at)) else {
+            return Vec::with_capacity(room);
+        };
+        self.spare_bytes -= to_u64(buffer.capacity());
+        buffer
+    }
+
+    /// Keeps a buffer, as far as all fit in the memory.
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        self.spare_bytes += to_u64(buffer.capacity());
+        self.spare.push_back(buffer);
+        while self.bytes + self.spare_bytes > self.bytes_max {
+            let Some(oldest) = self.spare.pop_front() else { break };
+            self.spare_bytes -= to_u64(oldest.capacity());
+        }
+    }
+}
+
+/// The room of the buffer for so many bytes.
+fn room(bytes: u64) -> usize {
+    to_usize(bytes).next_multiple_of(ROOM_BYTES)
+}
+
+#[cfg(test)]
+mod tests;
