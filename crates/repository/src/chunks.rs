@@ -89,8 +89,6 @@ impl ChunkCache {
             // Nothing is read ahead.
             cache.frames_with_bases_bytes = frames_bytes + budget.parts_bytes() / 6;
             cache.bases = BaseCache::new(budget.parts_bytes() / 6 * 5);
-            cache.frames_planned_bytes = frames_bytes / 3 * 2;
-            cache.retained = Retained::new(frames_bytes / 3 + budget.parts_bytes() / 6);
         }
         cache
     }

@@ -92,7 +92,6 @@ impl Restore<'_> {
     pub(super) fn fetch<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<()> {
         let (mut buffers, chunks) = (ReadBuffers::default(), self.reader.chunks());
         let storage = &chunks.objects().storage;
-        let is_distant = storage.request_bytes() > 0;
         while let Some(task) = self.next_task()? {
             let mut is_late = false;
             match task {
@@ -105,7 +104,7 @@ impl Restore<'_> {
                 }
                 Task::Read(run) => chunks.read(run),
             }
-            let is_far = is_distant && chunks.is_far().unwrap_or(is_late);
+            let is_far = chunks.is_far().unwrap_or(is_late);
             if is_far && !self.turns.are_many.swap(true, Ordering::Relaxed) {
                 for _ in fetchers_near()..FETCHERS_FAR {
                     scope.spawn(move || self.fetch(scope).ok());

@@ -167,11 +167,8 @@ impl Repository {
         };
         restore.context.report(Progress::bytes(Activity::Restore, 0, Some(range.length)));
         // In place, what is needed is only known once the target was compared.
-        let fetchers = match self.objects.storage.request_bytes() {
-            _ if options.in_place => 0,
-            0 => 1,
-            _ => fetchers_near(),
-        };
+        let plans = self.objects.storage.request_bytes() > 0 && !options.in_place;
+        let fetchers = if plans { fetchers_near() } else { 0 };
         let work = || {
             let _end = restore.turns.end_on_drop();
             if let Err(error) = restore.work() {
