@@ -73,6 +73,11 @@ impl BaseCache {
         lock(&self.wanted).add(container, bases);
     }
 
+    /// Whether there are deltas.
+    pub(crate) fn are_wanted(&self) -> bool {
+        lock(&self.wanted).count > 0
+    }
+
     /// Whether the chunk of a slot of this frame is here.
     pub(crate) fn has(&self, frame: FrameKey, slot: u16) -> bool {
         self.get(frame, slot).is_some()

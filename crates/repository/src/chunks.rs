@@ -49,7 +49,7 @@ pub struct ChunkCache {
     /// gets them back one by one keeps room for them in each thread's part of the heap.
     pub(crate) spare: Kept<Vec<u8>>,
     /// The chunks that deltas are applied to.
-    bases: BaseCache,
+    pub(crate) bases: BaseCache,
     /// What planned segments need: their frames, and chunks of frames that were decoded before.
     pub(crate) planned: PlannedReads,
     pub(crate) retained: Retained<FrameKey>,

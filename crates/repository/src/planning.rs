@@ -16,8 +16,7 @@ impl ChunkReader {
     /// A segment needs these chunks. What lies far away is read before, and what is in frames that
     /// are decoded before is kept, until it is [`restored`](Self::restored).
     pub fn plan(&self, segment: u64, references: impl Iterator<Item = Reference>) {
-        lock(&self.cache.frames).bytes_max = self.cache.frames_planned_bytes;
-        self.cache.parts.limit(self.cache.unplanned_bytes);
+        self.share_memory();
         let mut frames = BTreeMap::new();
         let mut references: Vec<Reference> = references.collect();
         for are_bases in [false, true] {
@@ -37,6 +36,19 @@ impl ChunkReader {
         if self.objects.storage.request_bytes() > 0 {
             self.cache.planned.plan(&self.objects.storage, segment, blocks);
         }
+    }
+
+    /// Leaves most of the memory of parts to planned blocks, and most of that of frames to chunks
+    /// that are needed later; less where bases of deltas are kept, too.
+    fn share_memory(&self) {
+        let frames_bytes = self.cache.frames_planned_bytes;
+        let (frames, retained) = match self.cache.bases.are_wanted() {
+            true => (frames_bytes / 4 * 3, frames_bytes / 4 * 3),
+            false => (frames_bytes, frames_bytes / 2 * 3),
+        };
+        lock(&self.cache.frames).bytes_max = frames;
+        self.cache.retained.limit(retained);
+        self.cache.parts.limit(self.cache.unplanned_bytes);
     }
 
     /// A planned segment is read now.

@@ -3,7 +3,7 @@
 //! taken.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::number::{to_u64, to_usize};
@@ -225,7 +225,7 @@ impl PlannedReads {
         for block in &mut blocks {
             block.bytes = state.buffer(room(block.range.end - block.range.start));
         }
-        state.keep(Vec::new());
+        state.make_room();
         drop(state);
         let mut arrival =
             Arrival { reads: self, name, ranges, blocks: Vec::new(), was_soon: false };
@@ -286,8 +286,12 @@ impl PlannedReads {
         let planned = state.objects.get_mut(name).and_then(|object| object.get_mut(&offset));
         if let Some(planned) = planned.filter(|it| needs && matches!(it.data, Data::Taken)) {
             planned.data = Data::Absent;
-            // All are looked at again.
-            state.segments.values_mut().for_each(|segment| segment.next = 0);
+            for segment in &planned.waiting {
+                // It is looked for again.
+                if let Some(segment) = state.segments.get_mut(segment) {
+                    segment.next = 0;
+                }
+            }
         }
     }
 
@@ -298,11 +302,6 @@ impl PlannedReads {
         for (name, offset) in blocks {
             state.forget(&name, offset, segment);
         }
-    }
-
-    /// How many segments are planned.
-    pub fn segments(&self) -> usize {
-        self.state().segments.len()
     }
 }
 
@@ -318,7 +317,7 @@ impl State {
         Reach {
             run_bytes: run_bytes.min(self.bytes_max / 3),
             gap_bytes: if is_near { GAP_BYTES_NEAR } else { storage.request_bytes() },
-            soon: segment + (WINDOW_SOON),
+            soon: segment + WINDOW_SOON,
             last: segment + WINDOW,
             bytes_max: self.bytes_max,
         }
@@ -350,32 +349,40 @@ impl State {
         let mut bytes = self.bytes + to_u64(room(length));
         let (mut start, mut end) = (u64::from(offset), u64::from(offset) + length);
         let mut offsets = VecDeque::from([offset]);
+        // Whether a block is read, too; `None` if none behind it is.
         let mut joins = |planned: &Planned, (start, end): (u64, u64), gap: Option<u64>| {
             let with = bytes + to_u64(room(u64::from(planned.length)));
+            let is_near = gap.is_some_and(|gap| gap <= reach.gap_bytes);
+            if !is_near || end - start > reach.run_bytes || with > reach.bytes_max {
+                return None;
+            }
             let last = if with > reach.bytes_max / 2 { reach.soon } else { reach.last };
             let joins = matches!(planned.data, Data::Absent)
-                && planned.waiting.front().is_some_and(|first| *first <= last)
-                && gap.is_some_and(|gap| gap <= reach.gap_bytes)
-                && end - start <= reach.run_bytes
-                && with <= reach.bytes_max;
+                && planned.waiting.front().is_some_and(|first| *first <= last);
             bytes = if joins { with } else { bytes };
-            joins
+            Some(joins)
         };
-        for (&next, planned) in object.range(offset + 1..) {
+        for (&next, planned) in object.range((Bound::Excluded(offset), Bound::Unbounded)) {
             let (from, until) = (u64::from(next), u64::from(next) + u64::from(planned.length));
-            if !joins(planned, (start, until.max(end)), from.checked_sub(end)) {
-                break;
+            match joins(planned, (start, until.max(end)), from.checked_sub(end)) {
+                None => break,
+                Some(false) => {}
+                Some(true) => {
+                    end = until;
+                    offsets.push_back(next);
+                }
             }
-            end = until;
-            offsets.push_back(next);
         }
         for (&last, planned) in object.range(..offset).rev() {
             let (from, until) = (u64::from(last), u64::from(last) + u64::from(planned.length));
-            if !joins(planned, (from, end), start.checked_sub(until)) {
-                break;
+            match joins(planned, (from, end), start.checked_sub(until)) {
+                None => break,
+                Some(false) => {}
+                Some(true) => {
+                    start = from;
+                    offsets.push_front(last);
+                }
             }
-            start = from;
-            offsets.push_front(last);
         }
         self.bytes = bytes;
         let mut blocks = Vec::with_capacity(offsets.len());
@@ -443,8 +450,15 @@ impl State {
     /// Keeps a buffer, as far as all fit in the memory.
     fn keep(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
-        self.spare_bytes += to_u64(buffer.capacity());
-        self.spare.push_back(buffer);
+        if buffer.capacity() > 0 {
+            self.spare_bytes += to_u64(buffer.capacity());
+            self.spare.push_back(buffer);
+        }
+        self.make_room();
+    }
+
+    /// Drops spare buffers until all fit in the memory.
+    fn make_room(&mut self) {
         while self.bytes + self.spare_bytes > self.bytes_max {
             let Some(oldest) = self.spare.pop_front() else { break };
             self.spare_bytes -= to_u64(oldest.capacity());

@@ -55,15 +55,15 @@ impl Picked {
 /// `K` tells frames from each other.
 pub struct Retained<K> {
     state: Mutex<State<K>>,
-    bytes_max: usize,
 }
 
 struct State<K> {
     frames: HashMap<K, Frame>,
     /// What segments need, and whether they have begun.
     segments: HashMap<u64, (Vec<Needed<K>>, bool)>,
-    /// What all kept chunks weigh.
+    /// What all kept chunks weigh, and may weigh.
     bytes: usize,
+    bytes_max: usize,
 }
 
 #[derive(Default)]
@@ -101,8 +101,13 @@ impl Frame {
 impl<K: Copy + Eq + Hash> Retained<K> {
     /// Keeps at most about so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        let state = State { frames: HashMap::new(), segments: HashMap::new(), bytes: 0 };
-        Self { state: Mutex::new(state), bytes_max }
+        let (frames, segments) = (HashMap::new(), HashMap::new());
+        Self { state: Mutex::new(State { frames, segments, bytes: 0, bytes_max }) }
+    }
+
+    /// Keeps at most about so many bytes from now on; what is kept already stays.
+    pub fn limit(&self, bytes_max: usize) {
+        self.state().bytes_max = bytes_max;
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
@@ -134,12 +139,16 @@ impl<K: Copy + Eq + Hash> Retained<K> {
 
     /// A segment needs its chunks no longer.
     pub fn restored(&self, segment: u64) {
-        self.begin(segment);
         let state = &mut *self.state();
-        let Some((needed, _)) = state.segments.remove(&segment) else { return };
+        let Some((needed, has_begun)) = state.segments.remove(&segment) else { return };
         for (key, slots) in needed {
             let Some(frame) = state.frames.get_mut(&key) else { continue };
-            slots.iter().for_each(|slot| frame.change(*slot, |wanted| wanted.users -= 1));
+            slots.iter().for_each(|slot| {
+                frame.change(*slot, |wanted| {
+                    wanted.users -= 1;
+                    wanted.waiting -= u32::from(!has_begun);
+                })
+            });
             frame.slots.retain(|wanted| wanted.users > 0);
             if frame.slots.is_empty() {
                 let kept = state.frames.remove(&key).and_then(|frame| frame.kept);
@@ -172,7 +181,7 @@ impl<K: Copy + Eq + Hash> Retained<K> {
         // Meanwhile the segments may have been restored.
         let Some(frame) = state.frames.get_mut(&key) else { return false };
         let before = frame.kept.as_ref().map_or(0, |kept| kept.weight());
-        if state.bytes - before + bytes > self.bytes_max {
+        if state.bytes - before + bytes > state.bytes_max {
             return true;
         }
         state.bytes = state.bytes - before + bytes;

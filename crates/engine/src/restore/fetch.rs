@@ -134,6 +134,8 @@ impl Restore<'_> {
         // First here, so that who plans it now finds that it is over.
         lock(&self.turns.state).segments.remove(&index);
         self.reader.chunks().restored(index);
+        // Who is about to wait has looked before.
+        drop(lock(&self.turns.state));
         self.turns.changed.notify_one();
     }
 

@@ -86,6 +86,37 @@ fn what_segments_need_together_is_one_request() {
     is_empty(&reads);
 }
 
+#[test]
+fn blocks_that_are_here_or_needed_late_are_gaps() {
+    let storage = storage();
+    let reads = reads(&storage, 20 << 20);
+    plan(&reads, &storage, 1, &[11]);
+    plan(&reads, &storage, 2, &[10]);
+    assert_eq!(read_all(&reads, &storage), [[10, 11]]);
+    plan(&reads, &storage, 3, &[8, 9, 12, 13]);
+    plan(&reads, &storage, 4, &[9]);
+    assert_eq!(read_all(&reads, &storage), [[8, 9, 12, 13]], "across two that are here");
+    plan(&reads, &storage, 5, &[20, 24]);
+    plan(&reads, &storage, 200, &[21, 22, 23]);
+    for segment in 6..14 {
+        plan(&reads, &storage, segment, &[]);
+    }
+    assert_eq!(read_all(&reads, &storage)[0], [20], "three are too long a gap");
+    (1..201).for_each(|segment| reads.restored(segment));
+    is_empty(&reads);
+}
+
+#[test]
+fn buffers_that_have_no_room_are_not_kept() {
+    let storage = storage();
+    let reads = reads(&storage, 1 << 20);
+    for number in 0..1000 {
+        assert!(!take(&reads, &storage, number % 100, true));
+        reads.give_back("containers/a", number, Vec::new(), true);
+    }
+    assert!(reads.state().spare.len() < 10);
+}
+
 fn is_empty(reads: &PlannedReads) {
     let state = reads.state();
     assert!(state.objects.is_empty() && state.segments.is_empty());
@@ -165,12 +196,13 @@ fn what_is_missing_or_lies_about_itself_is_left_to_its_reader() {
             planned("containers/a", BLOCK * BLOCKS - 5, 10),
             planned("containers/a", 0, u32::MAX),
             planned("containers/a", 5, 0),
+            planned("containers/b", u32::MAX, 1),
             // Two that overlap.
             planned("containers/b", 0, 1000),
             planned("containers/b", 500, 1000),
         ],
     );
-    assert_eq!(read_all(&reads, &storage).len(), 4, "apart");
+    assert_eq!(read_all(&reads, &storage).len(), 5, "apart");
     for (name, offset) in [
         ("containers/c", 0),
         ("no name", 0),
@@ -227,7 +259,7 @@ fn readers_wait_for_what_is_being_read() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                while reads.segments() > 0 {
+                while !reads.state().segments.is_empty() {
                     if let Some(run) = reads.next_run(&storage) {
                         reads.read(&storage, run, || 0);
                     }
