@@ -42,9 +42,10 @@ impl ChunkReader {
     /// that are needed later; less where bases of deltas are kept, too.
     fn share_memory(&self) {
         let frames_bytes = self.cache.frames_planned_bytes;
-        let (frames, retained) = match self.cache.bases.are_wanted() {
-            true => (frames_bytes / 4 * 3, frames_bytes / 4 * 3),
-            false => (frames_bytes, frames_bytes / 2 * 3),
+        let (frames, retained) = if self.cache.bases.are_wanted() {
+            (frames_bytes / 4 * 3, frames_bytes / 4 * 3)
+        } else {
+            (frames_bytes, frames_bytes / 2 * 3)
         };
         lock(&self.cache.frames).bytes_max = frames;
         self.cache.retained.limit(retained);

@@ -143,12 +143,12 @@ impl<K: Copy + Eq + Hash> Retained<K> {
         let Some((needed, has_begun)) = state.segments.remove(&segment) else { return };
         for (key, slots) in needed {
             let Some(frame) = state.frames.get_mut(&key) else { continue };
-            slots.iter().for_each(|slot| {
-                frame.change(*slot, |wanted| {
+            for slot in slots {
+                frame.change(slot, |wanted| {
                     wanted.users -= 1;
                     wanted.waiting -= u32::from(!has_begun);
-                })
-            });
+                });
+            }
             frame.slots.retain(|wanted| wanted.users > 0);
             if frame.slots.is_empty() {
                 let kept = state.frames.remove(&key).and_then(|frame| frame.kept);
