@@ -80,8 +80,8 @@ impl Budget {
         self.part(if is_distant { 20 * MIB } else { 12 * MIB })
     }
 
-    /// Bytes of container parts from distant storage that a restore keeps; from near storage, of
-    /// more decoded frames where there are deltas.
+    /// Bytes of container parts from distant storage that a reader keeps, or of frames that a
+    /// restore has read ahead; from folders, of more decoded frames where there are deltas.
     pub fn parts_bytes(self) -> usize {
         self.part(24 * MIB)
     }

@@ -1,4 +1,4 @@
-//! Read-ahead: if a request takes as long as the transfer of many bytes, a few large reads are
+//! Read-ahead of readers that plan nothing: if a request takes as long as the transfer of many bytes, a few large reads are
 //! faster than many small ones.
 
 use std::collections::{HashMap, HashSet};
