@@ -1,5 +1,5 @@
-//! Read-ahead of readers that plan nothing: if a request takes as long as the transfer of many bytes, a few large reads are
-//! faster than many small ones.
+//! Read-ahead of readers that plan nothing: if a request takes as long as the transfer of many
+//! bytes, a few large reads are faster than many small ones.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
