@@ -23,10 +23,14 @@ pub struct Series {
 
 impl Series {
     pub fn new(days: u64) -> Self {
-        let world = World::new(1);
-        let storage = Arc::new(MemoryStorage::new());
+        Self::of_blocks(MemoryStorage::new(), days, 900)
+    }
+
+    /// A series in this storage, of a disk with so many blocks.
+    fn of_blocks(storage: MemoryStorage, days: u64, blocks: usize) -> Self {
+        let (storage, world) = (Arc::new(storage), World::new(1));
         let repository = kit::init(storage.clone(), &world).unwrap();
-        let (mut ids, mut images) = (Vec::new(), vec![kit::image(5, 900)]);
+        let (mut ids, mut images) = (Vec::new(), vec![kit::image(5, blocks)]);
         for day in 0..days {
             let image = images.last().unwrap().clone();
             ids.push(kit::backup(&repository, "vm", &image).unwrap().snapshot.id);
@@ -177,6 +181,14 @@ fn restore_while_reclaiming(series: &Series, day: usize, doomed: &[Id]) -> Resul
 #[test]
 fn a_restore_of_a_living_snapshot_outlives_a_reclaim() {
     let series = Series::new(5);
+    let restored = restore_while_reclaiming(&series, 4, &series.ids[0..4]).unwrap();
+    assert!(restored == series.images[4]);
+}
+
+/// Some of what the restore has planned is read before, and some of it is gone then.
+#[test]
+fn a_planned_restore_outlives_a_reclaim() {
+    let series = Series::of_blocks(MemoryStorage::new().far(512 << 10), 5, 6000);
     let restored = restore_while_reclaiming(&series, 4, &series.ids[0..4]).unwrap();
     assert!(restored == series.images[4]);
 }
