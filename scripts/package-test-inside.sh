@@ -57,9 +57,10 @@ cmp /dev/test-disk /root/disk.raw
 [ -d /var/lib/silt ] && [ "$(stat -c %a /var/lib/silt)" = 700 ]
 [ "$(find /var/lib/silt -type f | wc -l)" -gt 0 ]
 
-step "the service checks, and applies retention"
+step "the service checks, applies retention, and optimizes"
 systemctl start silt-check@default.service
 systemctl start silt-forget@default.service
+systemctl start silt-optimize@default.service
 [ "$(silt snapshots --json | wc -l)" -eq 1 ]
 
 step "the service is restricted: it writes nowhere else"

@@ -72,6 +72,7 @@ impl Program {
                 command.arg("reclaim");
                 command.args(self.reclaim_with_agents.then_some("--with-agents"));
             }
+            Work::Optimize => _ = command.arg("optimize"),
             Work::Check => {
                 command.arg("check");
                 if let Some(share) = &self.check_data {
@@ -324,6 +325,7 @@ mod tests {
             (Work::Forget, Some(5), true, "forget"),
             (Work::Reclaim, Some(5), false, "reclaim"),
             (Work::Reclaim, Some(5), true, "reclaim --with-agents"),
+            (Work::Optimize, Some(5), true, "optimize"),
             (Work::Check, Some(5), false, "check"),
             (Work::Check, Some(5), true, "check --read-data-subset 5%"),
             (Work::Replicate, Some(5), true, "replicate"),

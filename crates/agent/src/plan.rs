@@ -49,6 +49,7 @@ impl Plan {
         let others = [
             (Work::Forget, &settings.forget),
             (Work::Reclaim, &settings.reclaim),
+            (Work::Optimize, &settings.optimize),
             (Work::Check, &settings.check),
             (Work::Replicate, &settings.replicate),
             (Work::Round, &settings.round),

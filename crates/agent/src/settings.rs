@@ -74,6 +74,8 @@ pub struct AgentSettings {
     pub reclaim: Option<Schedule>,
     /// Whether all agents count references then.
     pub reclaim_with_agents: bool,
+    /// When chunks are stored as differences, and compressed more.
+    pub optimize: Option<Schedule>,
     /// When the repository is checked.
     pub check: Option<Schedule>,
     /// The share of the data that a check reads, in percent.

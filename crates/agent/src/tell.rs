@@ -22,6 +22,7 @@ pub fn work(work: &Work) -> (&'static str, Option<&str>) {
         Work::Backup { .. } => "backup",
         Work::Forget => "forget",
         Work::Reclaim => "reclaim",
+        Work::Optimize => "optimize",
         Work::Check => "check",
         Work::Replicate => "replicate",
         Work::Round => "round",

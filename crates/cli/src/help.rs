@@ -145,6 +145,7 @@ const AGENTS: &str = "\
   forget = \"Sat 05:00\"                # `silt forget`
   reclaim = \"Sat 06:00\"               # `silt reclaim`
   reclaim-with-agents = false         # its --with-agents
+  optimize = \"Sat *-*-1..7 12:00\"   # `silt optimize`
   check = \"Sun 05:00\"                 # `silt check`
   check-data = \"5%\"                   # with --read-data-subset
   replicate = \"hourly\"                # `silt replicate`

@@ -21,6 +21,8 @@ pub enum Work {
     Forget,
     /// Giving back the space of what was deleted.
     Reclaim,
+    /// Storing similar chunks as differences, and compressing more.
+    Optimize,
     /// Checking the repository.
     Check,
     /// Bringing snapshots to the replicas.
@@ -40,6 +42,7 @@ impl fmt::Display for Work {
             Self::Backup { series } => write!(out, "backup of '{series}'"),
             Self::Forget => out.write_str("forget"),
             Self::Reclaim => out.write_str("reclaim"),
+            Self::Optimize => out.write_str("optimize"),
             Self::Check => out.write_str("check"),
             Self::Replicate => out.write_str("replicate"),
             Self::Round => out.write_str("round of all hosts"),
@@ -60,6 +63,7 @@ impl Work {
             }
             Self::Forget => "forget".to_owned(),
             Self::Reclaim => "reclaim".to_owned(),
+            Self::Optimize => "optimize".to_owned(),
             Self::Check => "check".to_owned(),
             Self::Replicate => "replicate".to_owned(),
             Self::Round => "round".to_owned(),

@@ -252,7 +252,7 @@ fn an_agent_applies_policies_frees_space_checks_and_replicates() {
     let made = ["replicate", "--to", "replica", "--init", "--kdf-memory", "8", "--kdf-passes", "1"];
     Run::of(place.command().env("SILT_TO_PASSWORD", "theirs").args(made)).exits(0);
     let host = Host { place: &place, name: "host" };
-    let works = ["forget", "reclaim", "check", "replicate"];
+    let works = ["forget", "reclaim", "optimize", "check", "replicate"];
     let once = once();
     let table = works.map(|work| format!("{work} = '{once}'\n")).concat();
     host.set(&format!(
@@ -262,9 +262,9 @@ fn an_agent_applies_policies_frees_space_checks_and_replicates() {
          [profiles.default.series.vm]\nvolumes = {{ a = 'a.raw' }}\n"
     ));
     let _agent = host.start();
-    eventually("the end of all runs", || host.log().matches("\"run_ended\"").count() >= 5);
+    eventually("the end of all runs", || host.log().matches("\"run_ended\"").count() >= 6);
     let log = host.log();
-    assert_eq!(log.matches("\"end\":\"done\"").count(), 5, "{log}");
+    assert_eq!(log.matches("\"end\":\"done\"").count(), 6, "{log}");
     for work in ["backup"].iter().chain(&works) {
         assert!(log.contains(&format!("\"work\":\"{work}\"")), "{work}: {log}");
     }
