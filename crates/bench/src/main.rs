@@ -18,6 +18,7 @@ mod deletion;
 mod deltas;
 mod disks;
 mod export;
+mod ext4;
 mod far;
 mod histories;
 mod hosts;
@@ -284,9 +285,15 @@ struct TreesOptions {
     /// Also measure a tree of this many small and empty files.
     #[arg(long, default_value_t = 0, value_name = "N")]
     small_files: u64,
-    /// How many rounds.
+    /// How many rounds. Each begins with another program.
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Restore to an ext4 of this many GiB that is made anew for each restore; as root.
+    #[arg(long, value_name = "GIB")]
+    ext4: Option<u64>,
+    /// Also measure `silt optimize`, after all else.
+    #[arg(long)]
+    optimize: bool,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,

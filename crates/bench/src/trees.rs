@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::ext4::Ext4;
 use crate::peers::Peer;
 use crate::process::{Call, Cost};
 use crate::report::first_line;
@@ -39,6 +40,8 @@ struct Measured {
     /// As [`TASKS`]; what the tree does not have is missing.
     costs: Vec<Cost>,
     repository_bytes: u64,
+    /// What `silt optimize` took then, and the repository after it.
+    optimized: Option<(Cost, u64)>,
 }
 
 pub fn run(options: &TreesOptions) -> Result<()> {
@@ -64,11 +67,9 @@ pub fn run(options: &TreesOptions) -> Result<()> {
     let tree = work.join("tree");
     if let Some(first) = options.source.first() {
         println!("{} and {} later versions\n", first.display(), options.source.len() - 1);
-        for run in 0..options.runs {
-            for program in &programs {
-                replace(first, &tree)?;
-                all.push(program.measure(&work, run, options.source.get(1))?);
-            }
+        for (run, program) in turns(&programs, options.runs) {
+            replace(first, &tree)?;
+            all.push(program.measure(&work, run, options.source.get(1), options)?);
         }
         print(&programs, &all);
     }
@@ -78,10 +79,8 @@ pub fn run(options: &TreesOptions) -> Result<()> {
         small_files(&tree, options.small_files)?;
         std::thread::sleep(SETTLE);
         let mut small = Vec::new();
-        for run in 0..options.runs {
-            for program in &programs {
-                small.push(program.measure(&work, run, None)?);
-            }
+        for (run, program) in turns(&programs, options.runs) {
+            small.push(program.measure(&work, run, None, options)?);
         }
         print(&programs, &small);
         all.append(&mut small);
@@ -90,6 +89,14 @@ pub fn run(options: &TreesOptions) -> Result<()> {
     remove(&work.join(RESTORED))?;
     std::fs::write(work.join("trees.json"), serde_json::to_string_pretty(&all)?)?;
     Ok(())
+}
+
+/// All programs in each run, each run beginning with another one.
+fn turns(programs: &[Program], runs: usize) -> impl Iterator<Item = (usize, &Program)> {
+    (0..runs).flat_map(move |run| {
+        let programs = programs.iter().cycle().skip(run % programs.len()).take(programs.len());
+        programs.map(move |program| (run, program))
+    })
 }
 
 /// Lets `tree` be what `source` is, at the same path.
@@ -182,9 +189,14 @@ impl Program {
     }
 
     /// Does all tasks with a new repository.
-    fn measure(&self, work: &Path, run: usize, next: Option<&PathBuf>) -> Result<Measured> {
+    fn measure(
+        &self,
+        work: &Path,
+        run: usize,
+        next: Option<&PathBuf>,
+        options: &TreesOptions,
+    ) -> Result<Measured> {
         let (folder, tree) = (work.join("place"), work.join("tree"));
-        let target = work.join(RESTORED).join(format!("{}-{run}", self.name()));
         remove(&folder)?;
         let place = Place { repository: folder.join("repository"), home: folder.join("home") };
         std::fs::create_dir_all(&place.home)?;
@@ -199,19 +211,42 @@ impl Program {
             sync()?;
             costs.push(self.backup(&place, &tree, 2).run()?);
             repository_bytes = folder_bytes(&place.repository)?;
-            std::fs::create_dir_all(&target)?;
-            sync()?;
-            // What is restored is on the disk, whoever sees to that.
-            let restored = self.restore(&place, &tree, &target, 2).run()?;
-            costs.push(restored.and(sync()?));
-            // Kopia makes files of their own from hard links.
-            let kept = if matches!(self, Program::Peer(Peer::Kopia, ..)) { "-rl" } else { "-rlH" };
-            let same = [kept, "--checksum", "--dry-run", "--itemize-changes", "--delete"];
-            let sides = [&tree, &target].map(|side| format!("{}/", side.display()));
-            Call::new("rsync").args(&same).args(&[&sides[0], &sides[1]]).silent()?;
+            costs.push(self.measure_restore(work, &place, run, options.ext4)?);
         }
+        let optimized = match self {
+            Self::Silt(silt) if options.optimize => {
+                let cost = silt.call(&place).args(&["optimize"]).run()?;
+                Some((cost, folder_bytes(&place.repository)?))
+            }
+            _ => None,
+        };
         remove(&folder)?;
-        Ok(Measured { program: self.name(), run, costs, repository_bytes })
+        Ok(Measured { program: self.name(), run, costs, repository_bytes, optimized })
+    }
+
+    /// Restores the third backup, and compares what is there.
+    fn measure_restore(
+        &self,
+        work: &Path,
+        place: &Place,
+        run: usize,
+        ext4: Option<u64>,
+    ) -> Result<Cost> {
+        let tree = work.join("tree");
+        let ext4 = ext4.map(|gib| Ext4::make(work, gib)).transpose()?;
+        let restored = ext4.as_ref().map_or_else(|| work.join(RESTORED), |it| it.folder.clone());
+        let target = restored.join(format!("{}-{run}", self.name()));
+        std::fs::create_dir_all(&target)?;
+        let sync = || Call::new("sync").run();
+        sync()?;
+        // What is restored is on the disk, whoever sees to that.
+        let cost = self.restore(place, &tree, &target, 2).run()?.and(sync()?);
+        // Kopia makes files of their own from hard links.
+        let kept = if matches!(self, Program::Peer(Peer::Kopia, ..)) { "-rl" } else { "-rlH" };
+        let same = [kept, "--checksum", "--dry-run", "--itemize-changes", "--delete"];
+        let sides = [&tree, &target].map(|side| format!("{}/", side.display()));
+        Call::new("rsync").args(&same).args(&[&sides[0], &sides[1]]).silent()?;
+        Ok(cost)
     }
 }
 
@@ -257,6 +292,20 @@ fn print(programs: &[Program], all: &[Measured]) {
         println!(
             "repository of {program}: {mib:.0} MiB, {} of restic's (bar {SIZE_BAR})",
             shown(ratio)
+        );
+    }
+    let of =
+        |value: fn(&(Cost, u64)) -> f64| median(all, "silt", |it| it.optimized.as_ref().map(value));
+    if let Some(bytes) = of(|(_, bytes)| *bytes as f64) {
+        let restic = median(all, "restic", |it| Some(it.repository_bytes as f64));
+        println!(
+            "after `silt optimize` ({:.1} s, CPU {:.1} s, {:.0} MiB at most): {:.0} MiB, {} \
+             of restic's",
+            of(|(cost, _)| cost.wall_s).unwrap_or(0.0),
+            of(|(cost, _)| cost.cpu_s).unwrap_or(0.0),
+            of(|(cost, _)| cost.rss_bytes as f64).unwrap_or(0.0) / 1_048_576.0,
+            bytes / 1_048_576.0,
+            shown(restic.map(|restic| bytes / restic)),
         );
     }
 }
