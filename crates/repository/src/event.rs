@@ -97,12 +97,15 @@ pub struct Progress {
     pub new_bytes: u64,
     /// Bytes written to storage.
     pub stored_bytes: u64,
+    /// Entries of a file tree that were backed up or restored so far; 0 for disks.
+    pub entries: u64,
 }
 
 impl Progress {
     /// Progress in bytes; `total` is `None` where it is not known.
     pub fn bytes(activity: Activity, done: u64, total: Option<u64>) -> Self {
-        Self { activity, unit: Unit::Bytes, done, total, new_bytes: 0, stored_bytes: 0 }
+        let unit = Unit::Bytes;
+        Self { activity, unit, done, total, new_bytes: 0, stored_bytes: 0, entries: 0 }
     }
 
     /// Progress in objects; `total` is `None` where it is not known.

@@ -527,6 +527,11 @@ impl Maker {
         }
     }
 
+    /// How many entries were made so far.
+    pub fn made_so_far(&self) -> u64 {
+        self.report.made
+    }
+
     /// Notes that the entry at a path below the target cannot be made, for a reason that the
     /// caller knows.
     pub fn note_failure(&mut self, path: Vec<u8>, error: Error) {

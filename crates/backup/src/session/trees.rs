@@ -151,9 +151,11 @@ impl BackupSession<'_> {
                 self.context.check_interrupted()?;
                 is_as_recorded = self.take_tree(outcome, pipeline, made)?;
                 let (done, total) = seen(pipeline);
+                let counts = &made.assembly.counts;
                 let progress = Progress {
                     new_bytes: made.volume.levels.get(Level::New),
                     stored_bytes: self.stored_bytes() - made.stored_before,
+                    entries: counts.files + counts.directories + counts.others,
                     ..Progress::bytes(Activity::Backup, done, total)
                 };
                 self.context.report(progress);

@@ -362,7 +362,10 @@ impl TreeRestore<'_> {
     }
 
     fn progress(&self) {
-        let progress = Progress::bytes(Activity::Restore, self.report.bytes, self.total);
+        let progress = Progress {
+            entries: self.maker.made_so_far(),
+            ..Progress::bytes(Activity::Restore, self.report.bytes, self.total)
+        };
         self.repository.objects.context.report(progress);
     }
 }

@@ -180,6 +180,7 @@ fn status(progress: Progress, shown: &Shown, elapsed: Duration) -> serde_json::V
             value["total_bytes"] = json!(progress.total);
             value["new_bytes"] = json!(progress.new_bytes);
             value["stored_bytes"] = json!(progress.stored_bytes);
+            value["entries"] = json!(progress.entries);
             value["part"] = json!(shown.part.0);
             value["parts"] = json!(shown.part.1);
             value["run_done_bytes"] = json!(shown.done);
@@ -266,11 +267,15 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// The new data of a backup, or the bytes that a restore has written.
+/// The new data of a backup, or the bytes that a restore has written; of file trees also the number
+/// of entries.
 fn detail(shown: &Shown) -> Option<String> {
     let new = output::bytes(shown.new_bytes);
+    let entries = output::count(shown.entries, "entry");
     match shown.activity {
+        Activity::Backup if shown.entries > 0 => Some(format!("{entries}, {new} new")),
         Activity::Backup => Some(format!("{new} new")),
+        Activity::Restore if shown.entries > 0 => Some(entries),
         Activity::Restore => Some(format!("{new} written")),
         _ => None,
     }

@@ -29,6 +29,7 @@ struct Amounts {
     done: u64,
     new_bytes: u64,
     stored_bytes: u64,
+    entries: u64,
 }
 
 impl Lane {
@@ -43,6 +44,7 @@ impl Lane {
             done: self.ended.done + current.done,
             new_bytes: self.ended.new_bytes + current.new_bytes,
             stored_bytes: self.ended.stored_bytes + current.stored_bytes,
+            entries: self.ended.entries + current.entries,
         }
     }
 
@@ -65,7 +67,7 @@ impl Lane {
         progress.done = progress.total.map_or(progress.done, |total| progress.done.min(total));
         let begins = self
             .current
-            .is_some_and(|current| progress.done < current.done || is_start(current, progress));
+            .is_some_and(|current| goes_back(current, progress) || is_start(current, progress));
         if begins {
             self.end_part();
         }
@@ -79,9 +81,13 @@ impl Lane {
     }
 }
 
+fn goes_back(current: Progress, next: Progress) -> bool {
+    next.done < current.done || next.entries < current.entries
+}
+
 /// Whether a part begins although the one before has done nothing: an empty volume.
 fn is_start(current: Progress, next: Progress) -> bool {
-    next.done == 0 && current.done == 0 && current.total == Some(0)
+    next.done == 0 && next.entries == 0 && current.done == 0 && current.total == Some(0)
 }
 
 /// What a run has done at some moment.
@@ -96,6 +102,7 @@ pub struct Shown {
     pub total: Option<u64>,
     pub new_bytes: u64,
     pub stored_bytes: u64,
+    pub entries: u64,
     /// Per second, over the last seconds.
     pub rate: u64,
     /// `None` if the total is unknown, or nothing was done lately.
@@ -167,6 +174,7 @@ impl Run {
             total,
             new_bytes: amounts.new_bytes,
             stored_bytes: amounts.stored_bytes,
+            entries: amounts.entries,
             rate,
             seconds_left: seconds_left.map(|left| left.div_ceil(rate.max(1))),
         }
@@ -205,6 +213,7 @@ mod tests {
     fn backup(done: u64, total: u64) -> Progress {
         let mut progress = Progress::bytes(Activity::Backup, done, Some(total));
         progress.new_bytes = done / 10;
+        progress.entries = done / 50;
         progress
     }
 
@@ -221,7 +230,7 @@ mod tests {
         run.update(backup(0, 50), start + Duration::from_secs(2));
         let shown = run.update(backup(64, 50), start + Duration::from_secs(2));
         assert_eq!((shown.done, shown.total, shown.part), (1050, Some(4050), (2, 3)));
-        assert_eq!(shown.new_bytes, 106, "of all volumes");
+        assert_eq!((shown.new_bytes, shown.entries), (106, 21), "of all volumes");
         run.update(backup(0, 2950), start + Duration::from_secs(2));
         let shown = run.update(backup(2950, 2950), start + Duration::from_secs(4));
         assert_eq!((shown.done, shown.total), (4000, Some(4000)), "the real size counts");
@@ -237,6 +246,19 @@ mod tests {
         run.update(restore(10, 10), start);
         run.update(restore(0, 100), start);
         assert_eq!(run.update(restore(20, 100), start).done, 30);
+    }
+
+    #[test]
+    fn a_tree_of_empty_files_is_one_part() {
+        let (mut run, now) = (Run::new(), Instant::now());
+        let tree = |entries| Progress { entries, ..Progress::bytes(Activity::Restore, 0, Some(0)) };
+        for entries in [1, 32, 64] {
+            let shown = run.update(tree(entries), now);
+            assert_eq!((shown.part, shown.entries), ((1, 1), entries));
+        }
+        run.expect(Activity::Restore, &[Some(0)]);
+        let shown = run.update(tree(10), now);
+        assert_eq!((shown.part, shown.entries), ((2, 2), 74), "the next tree");
     }
 
     #[test]
