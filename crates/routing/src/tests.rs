@@ -176,6 +176,53 @@ fn neighbours_stay_on_a_node_for_as_long_as_runs_allow() {
     assert!(with.skew < 0.35, "{} {}", with.skew, without.skew);
 }
 
+/// Nodes that resemble everything, or nothing, equally.
+struct Alike {
+    used_bytes: [u64; 3],
+    found: [usize; 3],
+}
+
+impl Answers for Alike {
+    fn nodes(&self) -> usize {
+        self.found.len()
+    }
+
+    fn used_bytes(&self, node: usize) -> u64 {
+        self.used_bytes[node]
+    }
+
+    fn similar(&self, node: usize, _application: Application, _handprint: &[Print]) -> usize {
+        self.found[node]
+    }
+
+    fn known(&self, node: usize, _sample: &[Print]) -> usize {
+        self.found[node]
+    }
+}
+
+#[test]
+fn what_several_nodes_have_is_followed_in_one_of_them() {
+    // Its handprint names all three nodes.
+    let prints = |stream: u64| (0..64).map(move |number| mix(stream * 64 + number));
+    let chunks = prints(1).map(|print| Chunk { print, bytes: 4096 }).collect();
+    let piece = Piece { chunks, ..Piece::default() };
+    let route = |run_bytes: u64, used_bytes: [u64; 3], found: [usize; 3]| {
+        let mut router = AppDedupe { run_bytes, last: Some(1), ..AppDedupe::default() };
+        router.director = Director::new(1.05, 1 << 40);
+        let nodes = (0..3).collect();
+        router.director.assign(piece.application, nodes);
+        router.route(&piece, &Alike { used_bytes, found })
+    };
+    let (run, all) = (1000, [8, 8, 8]);
+    assert_eq!(route(run, [5000, 5900, 5000], all), 1);
+    assert_eq!(route(0, [5000, 5900, 5000], all), 0, "as in the paper");
+    assert_eq!(route(run, [5000, 6999, 5001], all), 1);
+    assert_eq!(route(run, [5000, 7001, 5001], all), 0, "it has two runs more");
+    assert_eq!(route(run, [5000, 5900, 5000], [8, 7, 8]), 0, "others resemble it more");
+    assert_eq!(route(run, [5000, 5900, 5000], [0, 0, 0]), 1);
+    assert_eq!(route(run, [5000, 6001, 5001], [0, 0, 0]), 0, "it has one run more");
+}
+
 #[test]
 fn whole_applications_lose_nothing_and_are_worst_balanced() {
     let outcome = run(&mut AppAware, full());

@@ -38,7 +38,7 @@ const NEAR: usize = 12;
 const NEAR_MIN: usize = 4;
 
 /// New data stays with one node until that has so many bytes more than the least loaded one.
-const RUN_BYTES: u64 = 16 << 20;
+const RUN_BYTES: u64 = 64 << 20;
 
 /// A storage node as a backup sees it.
 pub(crate) struct Node {

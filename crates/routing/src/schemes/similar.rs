@@ -19,9 +19,10 @@ pub struct AppDedupe {
     pub is_weighted: bool,
     /// Bytes of a super-chunk: 1 MiB (section 5).
     pub super_chunk_bytes: u64,
-    /// A super-chunk that no candidate resembles follows the one before it to its node, unless that
-    /// node has so many bytes more than the least loaded candidate: what is near in a stream is
-    /// near in a node. 0, as in the paper, always takes the least loaded candidate.
+    /// What is near in a stream is near in a node: a super-chunk follows the one before it to its
+    /// node if no candidate resembles it more, unless that node has so many bytes more than the
+    /// least loaded candidate, or twice as many if it resembles it. 0, as in the paper, never does
+    /// so.
     pub run_bytes: u64,
     /// The node of the last super-chunk, of which there is none at first.
     pub last: Option<usize>,
@@ -87,8 +88,10 @@ impl Router for Sigma {
 }
 
 /// The candidate with the most representatives, divided by its load relative to the mean of
-/// `nodes`. If none knows any, the least loaded candidate, or that of the last super-chunk while it
-/// has at most so many bytes more.
+/// `nodes`; in runs, that of the last super-chunk if it has as many as any other. If none knows
+/// any, the least loaded candidate, or that of the last super-chunk. That one is not chosen so if
+/// it has more bytes than the least loaded candidate by the length of a run, or of two runs if it
+/// knows any.
 fn choose(
     piece: &Piece,
     handprint: &[u64],
@@ -98,25 +101,32 @@ fn choose(
 ) -> usize {
     let mean = mean_bytes(nodes, answers);
     let mut best: Option<(f64, usize)> = None;
+    let (mut most, mut of_last) = (0, 0);
     for &node in candidates {
         let found = answers.similar(node, piece.application, handprint);
+        most = most.max(found);
+        of_last = if last == Some(node) { found } else { of_last };
         let load = (answers.used_bytes(node) as f64).max(1.0) / mean;
         let value = if is_weighted { found as f64 / load } else { found as f64 };
-        if found > 0 && best.is_none_or(|(most, _)| value > most) {
+        if found > 0 && best.is_none_or(|(highest, _)| value > highest) {
             best = Some((value, node));
         }
     }
-    let known = best.map(|(_, node)| node);
-    known.unwrap_or_else(|| {
-        if is_weighted {
-            let least = least_loaded(candidates.iter().copied(), answers);
-            let is_near = |node: &usize| {
-                candidates.contains(node)
-                    && answers.used_bytes(*node) < answers.used_bytes(least) + run_bytes
-            };
-            last.filter(is_near).unwrap_or(least)
-        } else {
-            candidates.first().copied().unwrap_or(0)
-        }
-    })
+    let least = least_loaded(candidates.iter().copied(), answers);
+    // What several nodes have lies in each of them in the order of the stream that stored it.
+    let runs_ahead = if most > 0 { 2 } else { 1 };
+    let ahead_max = answers.used_bytes(least).saturating_add(run_bytes.saturating_mul(runs_ahead));
+    let follows = |node: &usize| {
+        of_last == most && candidates.contains(node) && answers.used_bytes(*node) < ahead_max
+    };
+    if run_bytes > 0
+        && let Some(last) = last.filter(follows)
+    {
+        return last;
+    }
+    match best {
+        Some((_, node)) => node,
+        None if is_weighted => least,
+        None => candidates.first().copied().unwrap_or(0),
+    }
 }
