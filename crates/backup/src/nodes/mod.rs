@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use silt_format::number::to_u32;
+use silt_format::number::{to_u32, to_u64};
 use silt_format::{ALONE, CheckRecord, ErrorKind, Head, Level, NodePlaces, Result};
 use silt_repository::Repository;
 use silt_repository::beside::each_beside;
@@ -37,8 +37,11 @@ pub(crate) use writers::NodeWriters;
 const NEAR: usize = 12;
 const NEAR_MIN: usize = 4;
 
-/// New data stays with one node until that has so many bytes more than the least loaded one.
-const RUN_BYTES: u64 = 64 << 20;
+/// New data stays with one node until that has so many bytes more than the least loaded one: a
+/// share of what nodes have on average, within bounds.
+const RUN_SHARE: u64 = 4;
+const RUN_BYTES_MIN: u64 = 16 << 20;
+const RUN_BYTES_MAX: u64 = 64 << 20;
 
 /// A storage node as a backup sees it.
 pub(crate) struct Node {
@@ -205,7 +208,7 @@ impl Nodes {
         }
         let (open, closed): (Vec<_>, Vec<_>) =
             self.nodes.iter().cloned().partition(|node| node.takes_chunks);
-        let mut router = AppDedupe { run_bytes: RUN_BYTES, ..AppDedupe::default() };
+        let mut router = AppDedupe { run_bytes: run_bytes(&open), ..AppDedupe::default() };
         let mut table: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (place, node) in open.iter().enumerate() {
             for application in &node.applications {
@@ -218,6 +221,13 @@ impl Nodes {
         let answers = self.answers.clone();
         Some(Box::new(NodeLevel { open, closed, router, answers, objects: Arc::clone(objects) }))
     }
+}
+
+/// For how many bytes new data stays with one of these nodes.
+fn run_bytes(open: &[Arc<Node>]) -> u64 {
+    let used: u64 = open.iter().map(|node| node.used_bytes.load(Ordering::Relaxed)).sum();
+    let mean = used / to_u64(open.len().max(1));
+    (mean / RUN_SHARE).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX)
 }
 
 /// Routes super-chunks to nodes, and looks for their chunks there.

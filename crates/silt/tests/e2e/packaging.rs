@@ -74,7 +74,8 @@ fn restrictions(service: &str) -> Vec<&str> {
 #[test]
 fn units_are_correct_and_restricted() {
     let read = |name: &str| std::fs::read_to_string(units().join(name)).unwrap();
-    let services = ["backup", "check", "forget"].map(|name| read(&format!("silt-{name}@.service")));
+    let services = ["backup", "check", "forget", "optimize"]
+        .map(|name| read(&format!("silt-{name}@.service")));
     assert!(restrictions(&services[0]).contains(&"ProtectSystem=strict"));
     let agent = read("silt-agent.service");
     let of_agent = agent.split("\n[Install]").next().unwrap();

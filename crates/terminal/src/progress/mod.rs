@@ -236,6 +236,9 @@ fn bar_text(shown: &Shown) -> String {
     if shown.unit == Unit::Objects {
         return objects_text(shown);
     }
+    if has_only_entries(shown) {
+        return output::count(shown.entries, "entry");
+    }
     let done = output::bytes(shown.done);
     let mut text = match shown.total {
         None => done,
@@ -249,6 +252,11 @@ fn bar_text(shown: &Shown) -> String {
         Some(detail) => format!("{text}, {detail}"),
         None => text,
     }
+}
+
+/// Whether it is of a file tree of which no file with content was met.
+fn has_only_entries(shown: &Shown) -> bool {
+    shown.entries > 0 && shown.done == 0 && shown.total.is_none_or(|total| total == 0)
 }
 
 fn objects_text(shown: &Shown) -> String {
@@ -285,6 +293,9 @@ fn log_line(shown: &Shown) -> String {
     let phase = phase(shown);
     if shown.unit == Unit::Objects {
         return format!("{phase}: {}", objects_text(shown));
+    }
+    if has_only_entries(shown) {
+        return format!("{phase}: {}", output::count(shown.entries, "entry"));
     }
     let done = output::bytes(shown.done);
     let mut line = match shown.total {

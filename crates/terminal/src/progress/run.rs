@@ -165,7 +165,8 @@ impl Run {
         };
         let rate = self.rate((!is_planned).then_some(progress.activity), done, now);
         let left = total.map(|total| total.saturating_sub(done));
-        let seconds_left = left.filter(|left| rate > 0 || *left == 0);
+        // A tree of empty files has no bytes to be measured by.
+        let seconds_left = left.filter(|left| rate > 0 || *left == 0 && done > 0);
         Shown {
             activity: progress.activity,
             part,
@@ -255,6 +256,7 @@ mod tests {
         for entries in [1, 32, 64] {
             let shown = run.update(tree(entries), now);
             assert_eq!((shown.part, shown.entries), ((1, 1), entries));
+            assert_eq!(shown.seconds_left, None);
         }
         run.expect(Activity::Restore, &[Some(0)]);
         let shown = run.update(tree(10), now);
