@@ -88,10 +88,9 @@ impl StoreLookup {
 
     /// Looks these chunks up in the storage.
     pub(crate) fn read(&self, chunks: &mut [&mut DraftChunk]) -> Result<()> {
-        let mut find = self.index.begin();
-        for chunk in chunks {
-            let found = find(&chunk.fingerprint, chunk.range.len())?;
-            chunk.found = found.map(|found| (found, Level::Shared));
+        let found = self.index.find(&wanted(chunks))?;
+        for (chunk, place) in chunks.iter_mut().zip(found) {
+            chunk.found = place.map(|place| (place, Level::Shared));
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ pub struct BackupSession<'r> {
     session: [u8; 16],
     /// Before the lease: dropped, it waits for what is being written.
     pub(super) containers: ContainerWriter,
-    nodes: Nodes,
+    pub(super) nodes: Nodes,
     /// The same.
     node_writers: NodeWriters,
     pub(super) lease: SharedLease,

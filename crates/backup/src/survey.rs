@@ -53,7 +53,8 @@ pub trait NewData {
 pub struct SurveySession<'r>(BackupSession<'r>);
 
 impl<'r> From<BackupSession<'r>> for SurveySession<'r> {
-    fn from(session: BackupSession<'r>) -> Self {
+    fn from(mut session: BackupSession<'r>) -> Self {
+        session.nodes.is_survey = true;
         Self(session)
     }
 }

@@ -49,6 +49,7 @@
 mod join;
 mod lookup;
 mod merge;
+pub mod neighbourhoods;
 mod read;
 pub mod shared_index;
 pub mod shared_record;

@@ -1,5 +1,6 @@
 //! The shared store as backups use it: finds the chunk with a given fingerprint.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -26,6 +27,10 @@ use silt_repository::table::Table;
 /// together are mostly found together, so one look-up in the index finds a whole neighbourhood; but
 /// several hosts may have stored what belongs together.
 const NEIGHBOURHOODS: usize = 24;
+/// Chunks of those that belong together by which the containers that have them are found.
+const SAMPLE: usize = 16;
+/// Chunks that belong together at most: about as many as a super-chunk has.
+const TOGETHER: usize = 256;
 
 /// Looks fingerprints up in a store of several series, as of its head when this was opened.
 pub struct SharedIndex {
@@ -155,11 +160,36 @@ impl SharedIndex {
         reference
     }
 
+    /// The places of chunks that belong together, as far as the containers that are held have them:
+    /// of those that have a chunk, the one that has most of all, or was stored first. Containers
+    /// that have few of them may be overlooked.
+    pub fn find_near(&mut self, wanted: &[(Fingerprint, u32)]) -> Vec<Option<Reference>> {
+        let step = wanted.len().div_ceil(SAMPLE).max(1);
+        let mut held = Vec::new();
+        for (number, table) in &self.near {
+            let place =
+                |(fingerprint, bytes): &(Fingerprint, u32)| table.get(fingerprint, *bytes as usize);
+            if wanted.iter().step_by(step).any(|chunk| place(chunk).is_some()) {
+                held.push((*number, wanted.iter().map(place).collect()));
+            }
+        }
+        let (found, used) = of_few(held, wanted.len());
+        for number in used.into_iter().rev() {
+            self.bring_forward(number);
+        }
+        found
+    }
+
+    /// Whether the fingerprints of a container are held, which are used from now on.
+    fn bring_forward(&mut self, number: u32) -> bool {
+        let place = self.near.iter().position(|(held, _)| *held == number);
+        place.inspect(|place| self.near[..=*place].rotate_right(1)).is_some()
+    }
+
     /// Holds the fingerprints of a container of the store from now on, in place of those that were
     /// used least recently; and of some behind it, if those of the container before it are held.
     pub fn fetch(&mut self, number: u32) -> Result<()> {
-        if let Some(place) = self.near.iter().position(|(held, _)| *held == number) {
-            self.near[..=place].rotate_right(1);
+        if self.bring_forward(number) {
             return Ok(());
         }
         let Some(tag) = self.containers.tag(number) else { return Ok(()) };
@@ -259,6 +289,28 @@ pub fn newest_head(
     Ok(Some((head, state.check)))
 }
 
+/// Places of so many chunks from few containers, and which these are, the one with most of the
+/// chunks first. `held` has the places in each container, by its number.
+fn of_few(
+    mut held: Vec<(u32, Vec<Option<Reference>>)>,
+    chunks: usize,
+) -> (Vec<Option<Reference>>, Vec<u32>) {
+    let (mut found, mut used) = (vec![None; chunks], Vec::new());
+    loop {
+        let new = |(number, places): &(u32, Vec<Option<Reference>>)| {
+            let both = places.iter().zip(&found);
+            let new = both.filter(|(place, found)| place.is_some() && found.is_none());
+            (new.count(), Reverse(*number))
+        };
+        let counts = held.iter().map(new).enumerate();
+        let most = counts.max_by_key(|(_, most)| *most).filter(|(_, (count, _))| *count > 0);
+        let Some((at, _)) = most else { return (found, used) };
+        let (number, places) = held.swap_remove(at);
+        found.iter_mut().zip(places).for_each(|(found, place)| *found = found.or(place));
+        used.push(number);
+    }
+}
+
 fn is_open(
     containers: &ObjectSet,
     barred: &HashMap<u32, Vec<DeadRange>>,
@@ -290,6 +342,24 @@ impl SharedLookup {
             && !self.avoided.has(reference)
     }
 
+    /// Looks up chunks that belong together; `None` for those that the store lacks.
+    pub fn find(&self, wanted: &[(Fingerprint, u32)]) -> Result<Vec<Option<Reference>>> {
+        let mut index = lock(&self.index);
+        let mut found = Vec::with_capacity(wanted.len());
+        for piece in wanted.chunks(TOGETHER) {
+            let near = index.find_near(piece);
+            for ((fingerprint, bytes), near) in piece.iter().zip(near) {
+                let allowed = |it: &Reference| !self.avoided.has(*it);
+                let place = match near.filter(allowed) {
+                    None => index.get(fingerprint, *bytes as usize)?,
+                    near => near,
+                };
+                found.push(place.filter(allowed));
+            }
+        }
+        Ok(found)
+    }
+
     /// Looks up several chunks by fingerprint and length; `None` for those that the store lacks.
     pub fn begin(&self) -> impl FnMut(&Fingerprint, usize) -> Result<Option<Reference>> {
         let mut index = lock(&self.index);
@@ -309,4 +379,34 @@ pub fn name_store(head: &mut Head, (number, store): (u16, SeriesId), generation:
     });
     let entry = &mut head.stores[place];
     entry.seen = entry.seen.max(generation);
+}
+
+#[cfg(test)]
+mod tests {
+    use silt_format::Reference;
+
+    use super::of_few;
+
+    /// The places of the chunks with these numbers in a container.
+    fn held(container: u32, has: &[usize]) -> (u32, Vec<Option<Reference>>) {
+        let place = |slot: u16| Reference::new(2, container, slot);
+        let places = (0..8).map(|slot| has.contains(&usize::from(slot)).then(|| place(slot)));
+        (container, places.collect())
+    }
+
+    #[test]
+    fn the_container_that_has_most_comes_first() {
+        let all = vec![held(3, &[0, 1]), held(5, &[0, 1, 2, 3, 4]), held(6, &[4, 5, 6])];
+        let (found, used) = of_few(all, 8);
+        assert_eq!(used, [5, 6]);
+        let containers = found.iter().map(|place| place.map(Reference::container));
+        let expected = [Some(5), Some(5), Some(5), Some(5), Some(5), Some(6), Some(6), None];
+        assert_eq!(containers.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn of_equal_ones_the_older_comes_first() {
+        assert_eq!(of_few(vec![held(9, &[1, 2]), held(4, &[1, 2])], 8).1, [4]);
+        assert_eq!(of_few(Vec::new(), 3), (vec![None; 3], Vec::new()));
+    }
 }

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use silt_format::number::{to_u32, to_u64};
-use silt_format::{ALONE, CheckRecord, ErrorKind, Head, Level, NodePlaces, Result};
+use silt_format::{
+    ALONE, CheckRecord, ErrorKind, FIRST_NODE, Head, Level, NodePlaces, Reference, Result,
+};
 use silt_repository::Repository;
 use silt_repository::beside::each_beside;
 use silt_repository::check_record::Avoided;
@@ -23,6 +25,7 @@ use silt_repository::event::Warning;
 use silt_repository::objects::Objects;
 use silt_repository::packs::PackWriter;
 use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
+use silt_runs::neighbourhoods::Neighbourhoods;
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store, newest_head};
 
 use crate::detect::Detector;
@@ -100,6 +103,8 @@ pub(crate) struct Nodes {
     pub(crate) nodes: Vec<Arc<Node>>,
     /// Who is asked about them first.
     answers: Option<Arc<dyn NodeAnswers>>,
+    /// Whether nothing will be stored, so that chunks that are alone in a node count as found.
+    pub(crate) is_survey: bool,
 }
 
 /// What the storage shows of a node.
@@ -198,7 +203,7 @@ impl Nodes {
             name_store(head, (number, store.id), seen);
             nodes.push(opened);
         }
-        Ok(Self { nodes, answers: answers.cloned() })
+        Ok(Self { nodes, answers: answers.cloned(), is_survey: false })
     }
 
     /// The level that looks for chunks in the nodes; `None` if there are none.
@@ -208,7 +213,7 @@ impl Nodes {
         }
         let (open, closed): (Vec<_>, Vec<_>) =
             self.nodes.iter().cloned().partition(|node| node.takes_chunks);
-        let mut router = AppDedupe { run_bytes: run_bytes(&open), ..AppDedupe::default() };
+        let mut router = AppDedupe::default();
         let mut table: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (place, node) in open.iter().enumerate() {
             for application in &node.applications {
@@ -219,7 +224,9 @@ impl Nodes {
             router.director.assign(Application(application), nodes);
         }
         let answers = self.answers.clone();
-        Some(Box::new(NodeLevel { open, closed, router, answers, objects: Arc::clone(objects) }))
+        let objects = Arc::clone(objects);
+        let near = (!self.is_survey && !open.is_empty()).then(Neighbourhoods::default);
+        Some(Box::new(NodeLevel { open, closed, router, answers, objects, near }))
     }
 }
 
@@ -238,6 +245,8 @@ struct NodeLevel {
     router: AppDedupe,
     answers: Option<Arc<dyn NodeAnswers>>,
     objects: Arc<Objects>,
+    /// Where the nodes have what the backup's last segments consist of; `None` if all is used.
+    near: Option<Neighbourhoods>,
 }
 
 impl Detector for NodeLevel {
@@ -252,8 +261,10 @@ impl Detector for NodeLevel {
         _packs: &PackWriter,
     ) -> Result<()> {
         if draft.unresolved() == 0 {
+            self.leave_lonely(&mut draft.chunks, &[]);
             return Ok(());
         }
+        self.router.run_bytes = run_bytes(&self.open);
         let mut ranges = super_chunks(&draft.chunks);
         ranges.retain(|range| draft.chunks[range.clone()].iter().any(is_unresolved));
         let routed = self.route_all(draft.application, &draft.chunks, &ranges)?;
@@ -269,11 +280,29 @@ impl Detector for NodeLevel {
         // These can't be asked at the same time: several may have a chunk.
         self.closed.iter().try_for_each(|node| {
             self.find(application, &mut draft.chunks, &[(node, ranges.clone())])
-        })
+        })?;
+        self.leave_lonely(&mut draft.chunks, &ranges);
+        Ok(())
     }
 }
 
 impl NodeLevel {
+    /// Takes chunks of these ranges that are alone where the nodes have them for new ones: each
+    /// restore would read them by themselves.
+    fn leave_lonely(&mut self, chunks: &mut [DraftChunk], ranges: &[Range<usize>]) {
+        let Some(near) = &mut self.near else { return };
+        let is_of_node = |place: &Reference| place.store() >= FIRST_NODE && !place.is_zero();
+        let found = chunks.iter().filter_map(|chunk| Some(chunk.found?.0));
+        near.refer(found.filter(is_of_node));
+        for chunk in ranges.iter().flat_map(Clone::clone) {
+            let chunk = &mut chunks[chunk];
+            let may_leave = chunk.is_read;
+            chunk.found.take_if(|(place, level)| {
+                may_leave && *level == Level::Shared && is_of_node(place) && near.leave(*place)
+            });
+        }
+    }
+
     /// Looks for chunks in ranges of a segment that do not overlap, each in a node.
     fn find(
         &self,

@@ -21,9 +21,9 @@ use crate::index::messages::Wanted;
 /// these: what both have in common is found nearly as often, for half the memory.
 pub(super) const REPRESENTATIVES: usize = 4;
 /// Containers whose directories are held: eight super-chunks may each name as many as they have
-/// representatives. All applications share them, and each has some.
+/// representatives, or twice as many. All applications share them, and each has enough for one.
 const DIRECTORIES: usize = 64;
-const DIRECTORIES_MIN: usize = 8;
+const DIRECTORIES_MIN: usize = 12;
 /// Tables. Further applications are in that of chunks of which none is known: each table takes
 /// 256 KiB when it is empty.
 const TABLES_MAX: usize = 16;
@@ -103,19 +103,21 @@ impl Domains {
         for piece in super_chunks(wanted) {
             let prints = piece.iter().map(|(fingerprint, _)| print_of(fingerprint));
             for print in handprint(prints, REPRESENTATIVES) {
-                let container = domains.iter().find_map(|domain| domain.similar().find(print));
-                let Some(container) = container else { continue };
-                match index.fetch(container) {
-                    // It may be gone by now.
-                    Err(error) if is_damage(&error) || error.kind() == ErrorKind::NotFound => {}
-                    fetched => fetched?,
+                let containers = domains.iter().find_map(|domain| domain.similar().find(print));
+                for container in containers.into_iter().flatten() {
+                    match index.fetch(container) {
+                        // It may be gone by now.
+                        Err(error) if is_damage(&error) || error.kind() == ErrorKind::NotFound => {}
+                        fetched => fetched?,
+                    }
                 }
             }
-            for (fingerprint, length) in piece {
+            let near = index.find_near(piece);
+            for ((fingerprint, length), near) in piece.iter().zip(near) {
                 let length = to_usize(u64::from(*length));
-                let near = index.get_near(fingerprint, length);
                 found.push(match near {
                     None if self.is_exact => index.get(fingerprint, length)?,
+                    None => index.get_near(fingerprint, length),
                     near => near,
                 });
             }

@@ -83,16 +83,18 @@ impl Similar {
         self.containers.truncate(kept as usize);
     }
 
-    /// The newest container that has a representative.
-    pub fn find(&self, print: u64) -> Option<u32> {
+    /// The oldest and the newest container that has a representative.
+    pub fn find(&self, print: u64) -> Option<[u32; 2]> {
         let wanted = entry(print, 0);
         let bucket = bucket_of(wanted);
         let (first, end) = (self.starts[bucket], self.starts[bucket + 1]);
+        let lows = &self.lows[first as usize..end as usize];
         let low = low_of(wanted);
-        let same = self.lows[first as usize..end as usize].partition_point(|held| *held <= low);
-        let last = first + to_u32(same).checked_sub(1)?;
-        let found = self.entry(bucket, last);
-        (low_of(found) == low).then(|| container_of(found))
+        let oldest = lows.partition_point(|held| *held < low);
+        let same = lows[oldest..].partition_point(|held| *held == low);
+        let oldest = first + to_u32(oldest);
+        let newest = oldest + to_u32(same).checked_sub(1)?;
+        Some([oldest, newest].map(|place| container_of(self.entry(bucket, place))))
     }
 
     /// How many representatives there are.
@@ -145,7 +147,7 @@ mod tests {
 
     /// Like a map, whatever is added in which order.
     #[test]
-    fn it_finds_the_newest_container() {
+    fn it_finds_the_oldest_and_the_newest_container() {
         let (mut similar, mut model) = (Similar::default(), BTreeMap::<u32, Vec<u32>>::new());
         let mut state = 1_u64;
         let mut random = || {
@@ -171,7 +173,9 @@ mod tests {
                 model.values_mut().for_each(|all| all.retain(|container| container % 3 != 0));
             }
             for print in (0..11 << 16).filter(|print| print % (1 << 16) < 25) {
-                let expected = model.get(&print).and_then(|all| all.iter().max().copied());
+                let all = model.get(&print);
+                let ends = |all: &Vec<u32>| Some([*all.iter().min()?, *all.iter().max()?]);
+                let expected = all.and_then(ends);
                 assert_eq!(similar.find(u64::from(print) | 7 << 50), expected, "{batch}: {print}");
             }
         }

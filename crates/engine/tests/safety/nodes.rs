@@ -106,6 +106,37 @@ fn new_chunks_go_to_nodes_and_other_series_find_them_there() {
     assert_eq!(check(&repository).unreferenced, 0);
 }
 
+/// Each restore would read it by itself. What lies near other such chunks is used.
+#[test]
+fn a_chunk_that_is_alone_in_a_node_is_stored_again() {
+    let (_, _, repository) = with_nodes(&["one"]);
+    let (known, new) = (kit::image(1, 12_000), kit::image(2, 3_000));
+    kit::backup(&repository, "a", &known).unwrap();
+    // The beginning of the other image, then 30 of its chunks, each among 100 that are new.
+    let is_stored = |chunk: &&[u8]| chunk.iter().any(|byte| *byte != 0);
+    let mut image = known[..6_000 * 4096].to_vec();
+    let (beginning, mut scattered) = (image.chunks(4096).filter(is_stored).count(), 0);
+    for (number, part) in new.chunks(100 * 4096).enumerate() {
+        image.extend_from_slice(part);
+        let start = (6_100 + 190 * number) * 4096;
+        let chunk = &known[start..start + 4096];
+        scattered += usize::from(is_stored(&chunk));
+        image.extend_from_slice(chunk);
+    }
+    let chunks = |series: &str, level: Level| {
+        let report = kit::backup(&repository, series, &image).unwrap();
+        usize::try_from(report.snapshot.volumes[0].levels.get(level)).unwrap() / 4096
+    };
+    assert!(scattered > 15, "{scattered}");
+    let found = chunks("b", Level::Shared);
+    assert!(found + 20 > beginning && found <= beginning, "{found} of {beginning}, {scattered}");
+    assert_restores(&repository, "b", &image);
+    assert_eq!(chunks("b", Level::New), 0, "they are stored again once");
+    kit::backup(&repository, "c", &image).unwrap();
+    assert_restores(&repository, "c", &image);
+    assert!(check(&repository).damage.is_empty());
+}
+
 #[test]
 fn super_chunks_of_several_series_spread_over_the_nodes() {
     let (storage, _, repository) = with_nodes(&["one", "two", "three"]);

@@ -20,13 +20,17 @@ pub struct AppDedupe {
     /// Bytes of a super-chunk: 1 MiB (section 5).
     pub super_chunk_bytes: u64,
     /// What is near in a stream is near in a node: a super-chunk follows the one before it to its
-    /// node if no candidate resembles it more, unless that node has so many bytes more than the
-    /// least loaded candidate, or twice as many if it resembles it. 0, as in the paper, never does
-    /// so.
+    /// node if none resembles it more, unless that node has so many bytes more than the least
+    /// loaded one, or four times as many if it knows most of it. If there are no more nodes than
+    /// representatives, all are candidates: that a handprint does not name its node must not end a
+    /// run. 0, as in the paper, never follows.
     pub run_bytes: u64,
     /// The node of the last super-chunk, of which there is none at first.
     pub last: Option<usize>,
 }
+
+/// Runs by which a node that knows most of a super-chunk may be ahead of the least loaded one.
+const RUNS_AHEAD: u64 = 4;
 
 impl Default for AppDedupe {
     fn default() -> Self {
@@ -50,7 +54,10 @@ impl Router for AppDedupe {
     fn route(&mut self, piece: &Piece, answers: &dyn Answers) -> usize {
         let nodes = self.director.nodes(piece.application, answers);
         let handprint = piece.handprint(self.handprint);
-        let candidates = self.placement.candidates(&handprint, nodes);
+        let candidates = match self.run_bytes {
+            1.. if nodes.len() <= self.handprint => nodes.to_vec(),
+            _ => self.placement.candidates(&handprint, nodes),
+        };
         let run = (self.last, self.run_bytes);
         let node =
             choose(piece, &handprint, (&candidates, nodes), (self.is_weighted, run), answers);
@@ -90,8 +97,8 @@ impl Router for Sigma {
 /// The candidate with the most representatives, divided by its load relative to the mean of
 /// `nodes`; in runs, that of the last super-chunk if it has as many as any other. If none knows
 /// any, the least loaded candidate, or that of the last super-chunk. That one is not chosen so if
-/// it has more bytes than the least loaded candidate by the length of a run, or of two runs if it
-/// knows any.
+/// it has more bytes than the least loaded candidate by the length of a run, or of four runs if it
+/// knows three quarters of the representatives: what it knows adds nothing to its load.
 fn choose(
     piece: &Piece,
     handprint: &[u64],
@@ -114,7 +121,8 @@ fn choose(
     }
     let least = least_loaded(candidates.iter().copied(), answers);
     // What several nodes have lies in each of them in the order of the stream that stored it.
-    let runs_ahead = if most > 0 { 2 } else { 1 };
+    let adds_little = of_last > 0 && of_last * 4 >= handprint.len() * 3;
+    let runs_ahead = if adds_little { RUNS_AHEAD } else { 1 };
     let ahead_max = answers.used_bytes(least).saturating_add(run_bytes.saturating_mul(runs_ahead));
     let follows = |node: &usize| {
         of_last == most && candidates.contains(node) && answers.used_bytes(*node) < ahead_max
