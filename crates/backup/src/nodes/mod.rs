@@ -100,7 +100,7 @@ fn lookup_of(index: SharedIndex, avoided: &Arc<Avoided>) -> Option<StoreLookup> 
 /// The storage nodes of a backup.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) all: Vec<Arc<Node>>,
     /// Who is asked about them first.
     answers: Option<Arc<dyn NodeAnswers>>,
     /// Whether nothing will be stored, so that chunks that are alone in a node count as found.
@@ -203,16 +203,16 @@ impl Nodes {
             name_store(head, (number, store.id), seen);
             nodes.push(opened);
         }
-        Ok(Self { nodes, answers: answers.cloned(), is_survey: false })
+        Ok(Self { all: nodes, answers: answers.cloned(), is_survey: false })
     }
 
     /// The level that looks for chunks in the nodes; `None` if there are none.
     pub(crate) fn level(&self, objects: &Arc<Objects>) -> Option<Box<dyn Detector>> {
-        if self.nodes.is_empty() {
+        if self.all.is_empty() {
             return None;
         }
         let (open, closed): (Vec<_>, Vec<_>) =
-            self.nodes.iter().cloned().partition(|node| node.takes_chunks);
+            self.all.iter().cloned().partition(|node| node.takes_chunks);
         let mut router = AppDedupe::default();
         let mut table: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (place, node) in open.iter().enumerate() {

@@ -73,7 +73,7 @@ impl NodeWriters {
     /// Writers to these nodes. Containers have the size of `config` if there are few; with many,
     /// all of them share the memory. `uses_all` says that new chunks are to be expected for each.
     pub(crate) fn new(nodes: &Nodes, own: Own, config: &Config, uses_all: bool) -> Self {
-        let written = nodes.nodes.iter().filter(|node| node.takes_chunks).count().max(1);
+        let written = nodes.all.iter().filter(|node| node.takes_chunks).count().max(1);
         let bytes = config.container_bytes as usize;
         let bytes =
             (bytes * CONTAINERS_OPEN / written).clamp(CONTAINER_BYTES_MIN.min(bytes), bytes);
@@ -81,7 +81,7 @@ impl NodeWriters {
         config.container_bytes = silt_format::number::to_u32(bytes);
         let records_max = (RECORDS_MAX / written).max(RECORDS_MIN);
         let frames_in_flight = (FRAMES_IN_FLIGHT / written).max(FRAMES_IN_FLIGHT_MIN);
-        let targets = nodes.nodes.iter().map(|node| (node.number, Target::of(node))).collect();
+        let targets = nodes.all.iter().map(|node| (node.number, Target::of(node))).collect();
         Self { own, config, records_max, frames_in_flight, targets, uses_all, stored_bytes: 0 }
     }
 
