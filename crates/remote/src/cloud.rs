@@ -2,7 +2,7 @@
 //!
 //! Both create objects conditionally: if several hosts create one object, exactly one succeeds.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -16,7 +16,8 @@ use silt_storage::{
 
 use crate::connections::Connections;
 use crate::failure::Failure;
-use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
+use crate::network::Network;
+use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name};
 use crate::settings::{Settings, once};
 
 /// A folder of a bucket.
@@ -88,6 +89,7 @@ impl CloudStorage {
     fn open<T: ObjectStore + PaginatedListStore + Clone>(
         (location, folder): (&str, &str),
         settings: &Settings,
+        network: Arc<Network>,
         client: impl Fn(RetryConfig) -> Result<T>,
     ) -> Result<Self> {
         if settings.lock.is_some() {
@@ -95,9 +97,9 @@ impl CloudStorage {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let clients = Clients { client: client(settings.retry())?, creator: client(once())? };
-        let store = std::sync::Arc::new(clients.client.clone());
+        let store = Arc::new(clients.client.clone());
         Ok(Self {
-            folder: ObjectFolder::new(store, runtime()?, folder, location, settings.retries()),
+            folder: ObjectFolder::new(store, network, folder, location, settings.retries()),
             bucket: Box::new(clients),
             settings: settings.clone(),
             lists_prefix: true,
@@ -120,13 +122,13 @@ impl CloudStorage {
         }
         let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
-        let connections = Connections::new(settings.connection(is_clear)?);
-        let connections = connections.map_err(|error| wrong(location, &error))?;
+        let connections = Connections::new(settings, is_clear, |error| wrong(location, error))?;
+        let network = connections.network();
         let builder = builder
             .with_container_name(container)
             .with_client_options(connections.options().clone())
             .with_http_connector(connections);
-        let mut storage = Self::open((location, folder), settings, |retry| {
+        let mut storage = Self::open((location, folder), settings, network, |retry| {
             builder.clone().with_retry(retry).build().map_err(|error| wrong(location, &error))
         })?;
         (storage.folder.has_tails, storage.lists_prefix) = (false, false);
@@ -144,8 +146,8 @@ impl CloudStorage {
         let accounts = ["GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_BASE_URL"];
         let texts = accounts.iter().filter_map(|name| settings.variable(name));
         let is_clear = texts.into_iter().any(|text| text.contains("http://"));
-        let connections = Connections::new(settings.connection(is_clear)?);
-        let connections = connections.map_err(|error| wrong(location, &error))?;
+        let connections = Connections::new(settings, is_clear, |error| wrong(location, error))?;
+        let network = connections.network();
         let mut builder = GoogleCloudStorageBuilder::new();
         for (name, value) in settings.variables(&["GOOGLE_"]) {
             if let Ok(known) = name.parse::<GoogleConfigKey>() {
@@ -156,7 +158,7 @@ impl CloudStorage {
             .with_bucket_name(bucket)
             .with_client_options(connections.options().clone())
             .with_http_connector(connections);
-        Self::open((location, folder), settings, |retry| {
+        Self::open((location, folder), settings, network, |retry| {
             builder.clone().with_retry(retry).build().map_err(|error| wrong(location, &error))
         })
     }

@@ -1,31 +1,55 @@
-//! Connections to one store, which all its clients share.
+//! Connections to one store, which all its clients share, and all stores of the process whose
+//! connections are made alike.
+
+use std::fmt;
+use std::sync::Arc;
 
 use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector, ReqwestConnector};
+use silt_format::{Error, Result};
 
+use crate::network::Network;
+use crate::settings::Settings;
 use crate::witness::Witness;
 
 /// What tells connections to a store from those to whoever hands out its credentials.
 const DISTINCT: [ClientConfigKey; 2] =
     [ClientConfigKey::AllowHttp, ClientConfigKey::ConnectTimeout];
 
-/// Connections to one store. To make them means to read every certificate that the system trusts,
-/// and each set of them would greet the server by itself.
-#[derive(Clone, Debug)]
+/// Connections to one store.
+#[derive(Clone)]
 pub(crate) struct Connections {
     options: ClientOptions,
     http: HttpClient,
+    network: Arc<Network>,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 impl Connections {
-    pub(crate) fn new(options: ClientOptions) -> object_store::Result<Self> {
-        let http = witnessing(&options)?;
-        Ok(Self { options, http })
+    /// Connections as the settings say; `wrong` tells whose settings can't be used.
+    pub(crate) fn new(
+        settings: &Settings,
+        is_clear: bool,
+        wrong: impl FnOnce(&object_store::Error) -> Error,
+    ) -> Result<Self> {
+        let (network, (manner, options)) = (Network::shared()?, settings.connection(is_clear)?);
+        let http = network.client(&manner, || witnessing(&options));
+        Ok(Self { http: http.map_err(|error| wrong(&error))?, options, network })
     }
 
     /// How they are made.
     pub(crate) fn options(&self) -> &ClientOptions {
         &self.options
+    }
+
+    /// Whose connections they are.
+    pub(crate) fn network(&self) -> Arc<Network> {
+        Arc::clone(&self.network)
     }
 
     /// What sends requests over them.
@@ -59,7 +83,6 @@ mod tests {
     use object_store::client::{HttpRequest, HttpRequestBody};
 
     use super::*;
-    use crate::Settings;
 
     /// Answers requests on one connection, and takes no other.
     fn server(requests: usize) -> (String, std::thread::JoinHandle<()>) {
@@ -77,7 +100,11 @@ mod tests {
     }
 
     fn connections(is_clear: bool) -> Connections {
-        Connections::new(Settings::default().connection(is_clear).unwrap()).unwrap()
+        with(&Settings::default(), is_clear)
+    }
+
+    fn with(settings: &Settings, is_clear: bool) -> Connections {
+        Connections::new(settings, is_clear, |error| Error::invalid(error.to_string())).unwrap()
     }
 
     async fn is_answered(connections: &Connections, options: &ClientOptions, url: &str) -> bool {
@@ -90,20 +117,21 @@ mod tests {
         }
     }
 
-    fn run<T>(task: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(task)
-    }
-
     #[test]
-    fn clients_of_a_store_share_a_connection() {
-        let (url, answers) = server(2);
-        let connections = connections(true);
-        let options = connections.options().clone();
-        run(async {
-            assert!(is_answered(&connections, &options, &url).await);
-            assert!(is_answered(&connections, &options, &url).await);
-        });
+    fn stores_that_are_reached_alike_share_a_connection() {
+        let (url, answers) = server(3);
+        let is_answered = |connections: &Connections| {
+            let options = connections.options().clone();
+            let answer = is_answered(connections, &options, &url);
+            connections.network().runtime().block_on(answer)
+        };
+        let one = connections(true);
+        assert!(is_answered(&one));
+        assert!(is_answered(&one));
+        // What one leaves behind, another goes on with; the server takes no second connection.
+        let other = Settings { timeout: Some(Duration::from_secs(5)), ..Settings::default() };
+        assert!(!is_answered(&with(&other, true)), "requests that end sooner");
+        assert!(is_answered(&connections(true)));
         answers.join().unwrap();
     }
 
@@ -115,7 +143,8 @@ mod tests {
         let own = connections.options().clone();
         let metadata =
             own.clone().with_allow_http(true).with_connect_timeout(Duration::from_secs(1));
-        run(async {
+        let network = connections.network();
+        network.runtime().block_on(async {
             assert!(!is_answered(&connections, &own, &url).await);
             assert!(is_answered(&connections, &metadata, &url).await);
         });

@@ -7,6 +7,7 @@ mod cloud;
 mod connections;
 mod counters;
 mod failure;
+mod network;
 mod object_folder;
 mod object_lock;
 mod parts;
@@ -20,7 +21,8 @@ mod witness;
 #[cfg(any(feature = "azure", feature = "google"))]
 pub use cloud::CloudStorage;
 pub use failure::{Failure, KindOf};
-pub use object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
+pub use network::Network;
+pub use object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name};
 pub use object_lock::{Lock, LockMode};
 pub use s3::{Extended, Rollback, S3Storage, Version};
 pub use settings::Settings;

@@ -7,6 +7,7 @@ use object_store::{Attribute, Attributes, BackoffConfig, Certificate, ClientOpti
 use silt_format::{Error, Result};
 use silt_storage::Key;
 
+use crate::network::Manner;
 use crate::object_lock::Lock;
 
 /// How long a connection may take to be made.
@@ -85,16 +86,20 @@ impl Settings {
         }
     }
 
-    /// How connections are made; unencrypted ones only if asked for.
-    pub(crate) fn connection(&self, is_clear: bool) -> Result<ClientOptions> {
+    /// How connections are made, and what tells them from others; unencrypted ones only if asked
+    /// for.
+    pub(crate) fn connection(&self, is_clear: bool) -> Result<(Manner, ClientOptions)> {
         static PROVIDER: Once = Once::new();
         // Fails only where somebody has chosen one before, which is as good.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+        let timeout = self.timeout.unwrap_or(REQUEST_TIMEOUT);
+        let idle_max = self.connections;
+        let mut manner = Manner { is_clear, timeout, idle_max, certificates: Vec::new() };
         let mut options = ClientOptions::new()
             .with_allow_http(is_clear)
             .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_timeout(self.timeout.unwrap_or(REQUEST_TIMEOUT));
-        if let Some(connections) = self.connections {
+            .with_timeout(timeout);
+        if let Some(connections) = idle_max {
             options = options.with_pool_max_idle_per_host(connections);
         }
         if let Some(file) = self.variable("AWS_CA_BUNDLE") {
@@ -104,8 +109,9 @@ impl Settings {
             for certificate in Certificate::from_pem_bundle(&text).map_err(wrong)? {
                 options = options.with_root_certificate(certificate);
             }
+            manner.certificates = text;
         }
-        Ok(options)
+        Ok((manner, options))
     }
 
     /// The storage class of a new object.

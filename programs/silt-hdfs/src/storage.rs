@@ -12,7 +12,7 @@ use hdfs_native_object_store::HdfsObjectStore;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result};
-use silt_remote::{Failure, ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
+use silt_remote::{Failure, Network, ObjectFolder, REQUEST_BYTES, begins_no_name};
 use silt_storage::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
     Usage,
@@ -64,17 +64,17 @@ impl HdfsStorage {
     pub fn open(location: &str, replication: Option<u32>) -> Result<Self> {
         let rest = location.strip_prefix("hdfs://").unwrap_or(location);
         let (authority, folder) = rest.split_once('/').unwrap_or((rest, ""));
-        let runtime = runtime()?;
+        let network = Network::shared()?;
         let mut client = ClientBuilder::new()
             .with_url(format!("hdfs://{authority}"))
-            .with_io_runtime(runtime.handle().clone());
+            .with_io_runtime(network.runtime().handle().clone());
         if authority.contains(':') {
             client = client.with_config([("dfs.client.failover.max.attempts", ATTEMPTS)]);
         }
         let client =
             client.build().map_err(|error| Error::invalid(format!("{location}: {error}")))?;
         let store = Arc::new(HdfsObjectStore::new(client.clone()));
-        let folder = ObjectFolder::new(Arc::clone(&store) as _, runtime, folder, location, RETRIES);
+        let folder = ObjectFolder::new(Arc::clone(&store) as _, network, folder, location, RETRIES);
         let folder = folder.with_error_kinds(kind_of);
         Ok(Self { folder, store, client, replication })
     }

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 
 use crate::counters::Counters;
 use crate::failure::{Failure, KindOf};
+use crate::network::Network;
 use crate::parts::Parts;
 use crate::witness::witnessed;
 
@@ -31,11 +32,11 @@ pub const REQUEST_BYTES: u64 = 512 << 10;
 ///
 /// A [`Storage`](silt_storage::Storage) of such a store is built on one: `get`, `head` and `delete`
 /// implement the methods of that trait; `ask` and `create` send a request and repeat it if it
-/// fails. The client is asynchronous; the folder waits for its calls on a runtime of its own. So do
-/// not call any method from another runtime.
+/// fails. The client is asynchronous; the folder waits for its calls on the runtime of a
+/// [`Network`]. So do not call any method from a runtime.
 pub struct ObjectFolder {
     store: Arc<dyn ObjectStore>,
-    pub(crate) runtime: Runtime,
+    pub(crate) network: Arc<Network>,
     /// The prefix of all names: empty, or ends with a slash.
     pub(crate) prefix: String,
     pub(crate) location: String,
@@ -56,11 +57,11 @@ pub fn begins_no_name(prefix: &str) -> bool {
 
 impl ObjectFolder {
     /// Returns the folder `prefix` of a store; messages call it `location`. The folder waits for
-    /// the client's calls on `runtime`. If the store cannot be reached, a request is repeated up to
+    /// the client's calls on the runtime of `network`. If the store cannot be reached, a request is repeated up to
     /// `retries` times.
     pub fn new(
         store: Arc<dyn ObjectStore>,
-        runtime: Runtime,
+        network: Arc<Network>,
         prefix: &str,
         location: &str,
         retries: usize,
@@ -68,7 +69,7 @@ impl ObjectFolder {
         let prefix = prefix.trim_matches('/');
         Self {
             store,
-            runtime,
+            network,
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             location: location.trim_end_matches('/').to_owned(),
             tries: u32::try_from(retries).unwrap_or(u32::MAX).saturating_add(1),
@@ -87,7 +88,7 @@ impl ObjectFolder {
 
     /// Returns the runtime on which the folder waits for calls.
     pub fn runtime(&self) -> &Runtime {
-        &self.runtime
+        self.network.runtime()
     }
 
     /// Returns the location for messages, without a slash at the end.
@@ -137,7 +138,7 @@ impl ObjectFolder {
         &self,
         call: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Failure> {
-        let (result, outcome) = self.runtime.block_on(witnessed(call));
+        let (result, outcome) = self.runtime().block_on(witnessed(call));
         result.map_err(|error| Failure::new(error, outcome))
     }
 
@@ -182,7 +183,7 @@ impl ObjectFolder {
         // The connection reads into the same memory again once a piece has been copied from it, so
         // pieces are copied by the thread that reads them.
         let reading = witnessed(body_of(Arc::clone(&self.store), path.clone(), options, body));
-        let read = self.runtime.block_on(self.runtime.spawn(reading));
+        let read = self.runtime().block_on(self.runtime().spawn(reading));
         let (read, outcome) = read.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
         read.map_err(|error| Failure::new(error, outcome))
     }
@@ -334,16 +335,6 @@ async fn body_of<B: Body>(
         body.add(&piece?);
     }
     Ok((body, None))
-}
-
-/// A runtime for the calls of one storage, with one thread for the network.
-pub fn runtime() -> Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("network")
-        .enable_all()
-        .build()
-        .map_err(|error| Error::io("start the network client", error))
 }
 
 #[cfg(test)]

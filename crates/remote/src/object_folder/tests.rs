@@ -16,8 +16,9 @@ use object_store::{
 use silt_format::{Advice, Error, ErrorKind};
 use silt_storage::{ByteRange, Key};
 
-use super::{ObjectFolder, runtime};
+use super::ObjectFolder;
 use crate::failure::{Failure, WORDS};
+use crate::network::Network;
 use crate::witness::{Witness, witnessed};
 
 /// Answers every request alike, or not at all.
@@ -73,7 +74,8 @@ fn failed(
     store: &Arc<dyn ObjectStore>,
     call: &impl AsyncFn(&dyn ObjectStore) -> object_store::Result<()>,
 ) -> Error {
-    let (result, outcome) = runtime().unwrap().block_on(witnessed(call(&**store)));
+    let (result, outcome) =
+        Network::shared().unwrap().runtime().block_on(witnessed(call(&**store)));
     Failure::new(result.unwrap_err(), outcome).told("s3://b/x", "try", |_| None)
 }
 
@@ -168,7 +170,11 @@ const MODIFIED: (&str, &str) = ("last-modified", "Wed, 21 Oct 2026 07:28:00 GMT"
 #[test]
 fn what_only_words_of_the_client_tell_has_its_kind() {
     let memory: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    runtime().unwrap().block_on(memory.put(&Path::from("a"), "123".into())).unwrap();
+    Network::shared()
+        .unwrap()
+        .runtime()
+        .block_on(memory.put(&Path::from("a"), "123".into()))
+        .unwrap();
     let partial = |headers| Answers { headers, ..answer(206, "") };
     let none = partial(&[("content-range", "bytes */3"), ("content-length", "0"), MODIFIED]);
     let short = partial(&[("content-range", "bytes 0-2/3"), ("content-length", "3"), MODIFIED]);
@@ -195,7 +201,7 @@ fn what_only_words_of_the_client_tell_has_its_kind() {
 #[test]
 fn a_client_may_have_a_rule_of_its_own() {
     let store = store(code(404, "NoSuchKey"));
-    let folder = ObjectFolder::new(store, runtime().unwrap(), "x", "s3://b/x", 0);
+    let folder = ObjectFolder::new(store, Network::shared().unwrap(), "x", "s3://b/x", 0);
     let key = Key::new("a").unwrap();
     let kind = |folder: &ObjectFolder| folder.head(&key).unwrap_err().kind();
     assert_eq!(kind(&folder), ErrorKind::NotFound);
@@ -207,7 +213,7 @@ fn a_client_may_have_a_rule_of_its_own() {
 fn an_object_that_is_too_large_for_one_read_is_not_read() {
     let headers = &[("content-length", "1099511627776"), MODIFIED];
     let store = store(Answers { headers, ..answer(200, "x") });
-    let folder = ObjectFolder::new(store, runtime().unwrap(), "x", "s3://b/x", 3);
+    let folder = ObjectFolder::new(store, Network::shared().unwrap(), "x", "s3://b/x", 3);
     let mut bytes = Vec::new();
     let error = folder.get(&Key::new("a").unwrap(), ByteRange::Full, &mut bytes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

@@ -20,7 +20,7 @@ impl ObjectFolder {
         let most = (FIRST_WAIT * 2_u32.pow(tries.min(8))).min(LONGEST_WAIT);
         let [drawn, ..] = RandomState::new().hash_one(tries).to_le_bytes();
         let time = most / 2 + most / 2 * u32::from(drawn) / 256;
-        self.runtime.block_on(async { tokio::time::sleep(time).await });
+        self.runtime().block_on(async { tokio::time::sleep(time).await });
     }
 
     /// Calls `ask` until it succeeds or fails permanently. Repeats requests whose response broke

@@ -64,8 +64,7 @@ impl Settings {
         let is_clear = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
         let region = builder.get_config_value(&AmazonS3ConfigKey::Region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
-        let connections = Connections::new(self.connection(is_clear)?);
-        let connections = connections.map_err(|error| wrong(name, &error))?;
+        let connections = Connections::new(self, is_clear, |error| wrong(name, error))?;
         let builder = builder
             .with_bucket_name(name)
             .with_client_options(connections.options().clone())

@@ -107,14 +107,16 @@ impl<P: FnMut(u64) -> Result<()>> Extending<'_, P> {
             let name = format!("{}{}", folder.prefix, version.key);
             let task = Task { signer: self.storage.signer()?.clone(), name, version: version.id };
             let (lock, enough, tries) = (self.lock, self.enough, folder.tries);
-            self.running.spawn_on(extend(task, lock, enough, tries), folder.runtime.handle());
+            self.running.spawn_on(extend(task, lock, enough, tries), folder.runtime().handle());
         }
         (self.progress)(self.report.objects)
     }
 
     fn end_one(&mut self) -> Result<()> {
         let folder = &self.storage.folder;
-        let Some(ended) = folder.runtime.block_on(self.running.join_next()) else { return Ok(()) };
+        let Some(ended) = folder.runtime().block_on(self.running.join_next()) else {
+            return Ok(());
+        };
         if ended.map_err(|error| Error::invalid(format!("a lock: {error}")))?? {
             folder.counters.put(0);
             self.report.extended += 1;

@@ -31,7 +31,7 @@ use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
 
 use crate::failure::Failure;
-use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, runtime};
+use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name};
 use crate::object_lock::Lock;
 use crate::settings::Settings;
 
@@ -63,7 +63,8 @@ impl S3Storage {
         let lock = settings.lock;
         let locker = lock.map(|lock| reached.creator(&client, Some(lock))).transpose()?;
         let store = Arc::new(client.clone());
-        let folder = ObjectFolder::new(store, runtime()?, prefix, location, settings.retries());
+        let network = reached.connections.network();
+        let folder = ObjectFolder::new(store, network, prefix, location, settings.retries());
         Ok(Self {
             client,
             creator,
@@ -82,7 +83,7 @@ impl S3Storage {
         if self.signer.get().is_none() {
             let made = Signed::new(&self.client, self.http.clone(), self.region.clone());
             // Another thread's is as good.
-            let _ = self.signer.set(self.folder.runtime.block_on(made)?);
+            let _ = self.signer.set(self.folder.runtime().block_on(made)?);
         }
         self.signer.get().ok_or_else(|| Error::invalid("there is no way to sign requests"))
     }
@@ -100,7 +101,7 @@ impl S3Storage {
         loop {
             let ask = signer.send(method.clone(), name, query, headers, body.to_vec());
             tries += 1;
-            match self.folder.runtime.block_on(ask) {
+            match self.folder.runtime().block_on(ask) {
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable && tries < self.folder.tries =>
                 {

@@ -121,7 +121,7 @@ impl Server {
         let form = format!("Action=AssumeRole&Version=2011-06-15&Policy={encoded}");
         let kind = [("content-type", "application/x-www-form-urlencoded".to_owned())];
         let asked = tokens.send(Method::POST, "", &[], &kind, form.into_bytes());
-        let answer = storage.folder.runtime.block_on(asked).unwrap();
+        let answer = storage.folder.runtime().block_on(asked).unwrap();
         let tag = |name: &str| answer.tag(name).unwrap().to_owned();
         let mut settings = self.settings();
         settings.environment.retain(|(name, _)| !name.contains("ACCESS_KEY"));
