@@ -30,8 +30,15 @@ const EAGER_NEAR: usize = 8;
 /// memory is taken, one of fewer.
 const WINDOW: u64 = 96;
 const WINDOW_SOON: u64 = 48;
-/// A storage is near if more than a quarter of the requests took less time for each mebibyte.
+/// A storage is near if more than one in this many of the last short requests took less time for
+/// each mebibyte. From near, most take longer while all processors are busy; from far away, none
+/// takes less.
+const SOON_ONE_IN: u64 = 8;
 const SOON_NS: u64 = 8_000_000;
+/// The longest request that tells how far away the storage is: longer ones tell how fast it is.
+const SHORT_BYTES: u64 = 2 << 20;
+/// After so many short requests, those before count half.
+const SHORT_LAST: u64 = 32;
 /// The room of a buffer is a multiple of this, so that it fits more blocks.
 const ROOM_BYTES: usize = 32 << 10;
 
@@ -62,9 +69,9 @@ struct State {
     bytes: u64,
     /// Requests that are under way.
     reading: usize,
-    /// How many requests were made, and how many of them took little time.
-    read: u64,
-    read_soon: u64,
+    /// How many short requests were answered of late, and how many of them took little time.
+    short: u64,
+    soon: u64,
     /// Buffers to be read into again, and their bytes.
     spare: VecDeque<Vec<u8>>,
     spare_bytes: u64,
@@ -116,15 +123,17 @@ struct Arrival<'r> {
     name: Arc<str>,
     ranges: Vec<Range<u64>>,
     blocks: Vec<Block>,
-    was_soon: bool,
+    /// Whether a short request took little time; `None` if it was long or nobody answered.
+    was_soon: Option<bool>,
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let state = &mut *self.reads.state();
         state.reading -= 1;
-        state.read += 1;
-        state.read_soon += u64::from(self.was_soon);
+        if let Some(was_soon) = self.was_soon {
+            state.judge(was_soon);
+        }
         let mut blocks = std::mem::take(&mut self.blocks).into_iter();
         for range in &self.ranges {
             let room = to_u64(room(range.end - range.start));
@@ -191,7 +200,7 @@ impl PlannedReads {
         let state = &mut *self.state();
         let is_near = state.is_near();
         // The first ones tell how far away the storage is.
-        let reading_max = match state.read {
+        let reading_max = match state.short {
             0..READ_FIRST => READ_FIRST_MAX,
             _ if is_near => READ_NEAR_MAX,
             _ => usize::MAX,
@@ -213,7 +222,7 @@ impl PlannedReads {
     /// Whether the storage is far away; `None` until enough was read to tell.
     pub fn is_far(&self) -> Option<bool> {
         let state = self.state();
-        (state.read >= READ_FIRST).then(|| !state.is_near())
+        (state.short >= READ_FIRST).then(|| !state.is_near())
     }
 
     /// Reads blocks; `now_ns` is the time. What can't be read is left to who needs it.
@@ -227,11 +236,10 @@ impl PlannedReads {
         }
         state.make_room();
         drop(state);
-        let mut arrival =
-            Arrival { reads: self, name, ranges, blocks: Vec::new(), was_soon: false };
+        let mut arrival = Arrival { reads: self, name, ranges, blocks: Vec::new(), was_soon: None };
         let read = Key::new(&*arrival.name).and_then(|key| storage.get_blocks(&key, blocks));
-        let soon_ns = SOON_NS * bytes.div_ceil(1 << 20).max(1);
-        arrival.was_soon = begun_ns.abs_diff(now_ns()) < soon_ns;
+        let soon_ns = SOON_NS * bytes.div_ceil(1 << 20);
+        arrival.was_soon = (bytes <= SHORT_BYTES).then(|| begun_ns.abs_diff(now_ns()) < soon_ns);
         arrival.blocks = read.unwrap_or_default();
     }
 
@@ -307,7 +315,16 @@ impl PlannedReads {
 
 impl State {
     fn is_near(&self) -> bool {
-        self.read_soon > self.read / 4
+        self.soon * SOON_ONE_IN > self.short
+    }
+
+    /// A short request was answered.
+    fn judge(&mut self, was_soon: bool) {
+        if self.short >= SHORT_LAST {
+            (self.short, self.soon) = (self.short / 2, self.soon.div_ceil(2));
+        }
+        self.short += 1;
+        self.soon += u64::from(was_soon);
     }
 
     /// How much is read around what a segment needs.

@@ -247,6 +247,45 @@ fn from_far_away_requests_are_shorter_and_many() {
     is_empty(&reads);
 }
 
+/// Near storage that many read at once is mostly slow, but not always; far storage always is.
+#[test]
+fn what_is_mostly_slow_is_near_and_long_requests_tell_nothing() {
+    let storage = storage();
+    let reads = PlannedReads::new(20 << 20);
+    let clock = std::cell::Cell::new(0);
+    let read = |segment: u64, numbers: &[u32], took_ns: i64| {
+        plan(&reads, &storage, segment, numbers);
+        let run = reads.next_run(&storage).unwrap();
+        assert!(reads.next_run(&storage).is_none(), "one request");
+        reads.read(&storage, run, || clock.replace(clock.get() + took_ns));
+        reads.restored(segment);
+    };
+    let (slow_ns, soon_ns) = (40_000_000, 2_000_000);
+    for segment in 0..100 {
+        read(segment, &[5], if segment % 6 == 3 { soon_ns } else { slow_ns });
+        assert_eq!(reads.is_far().is_none(), segment < 5);
+        assert!(segment < 12 || reads.is_far() == Some(false), "{segment}");
+    }
+    // Three mebibytes in 40 ms are no reason to think otherwise, nor were they in 2 ms.
+    let long: Vec<u32> = (0..30).collect();
+    for segment in 100..140 {
+        read(segment, &long, slow_ns);
+        assert_eq!(reads.is_far(), Some(false));
+    }
+    // The road gets longer, and short again.
+    let changes = |segments: Range<u64>, took_ns: i64| {
+        let was_far = reads.is_far();
+        segments.into_iter().find(|segment| {
+            read(*segment, &[5], took_ns);
+            reads.is_far() != was_far
+        })
+    };
+    assert!((210..230).contains(&changes(200..300, slow_ns).unwrap()));
+    (300..400).for_each(|segment| read(segment, &[5], slow_ns));
+    assert!((401..405).contains(&changes(400..500, soon_ns).unwrap()));
+    is_empty(&reads);
+}
+
 #[test]
 fn readers_wait_for_what_is_being_read() {
     let storage = storage();
