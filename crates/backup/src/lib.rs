@@ -38,7 +38,7 @@ pub use first::ClaimedNames;
 pub use hint::Hint;
 pub use options::{BackupOptions, DetectionOptions};
 pub use pipeline::Pipeline;
-pub use places::{NodeAnswers, SharedPlaces, Wanted};
+pub use places::{HELD_REPRESENTATIVES, NodeAnswers, SharedPlaces, Wanted};
 pub use recorded::{ReadFiles, ScanRecorder, TreeSurvey};
 pub use scan::SegmentDraft;
 pub use session::{BackupReport, BackupSession};

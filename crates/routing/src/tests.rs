@@ -206,13 +206,14 @@ fn what_several_nodes_have_is_followed_in_one_of_them() {
     let prints = |stream: u64| (0..64).map(move |number| mix(stream * 64 + number));
     let chunks = prints(1).map(|print| Chunk { print, bytes: 4096 }).collect();
     let piece = Piece { chunks, ..Piece::default() };
-    let route = |run_bytes: u64, used_bytes: [u64; 3], found: [usize; 3]| {
-        let mut router = AppDedupe { run_bytes, last: Some(1), ..AppDedupe::default() };
+    let route_of = |held: usize, run_bytes: u64, used_bytes: [u64; 3], found: [usize; 3]| {
+        let mut router = AppDedupe { run_bytes, held, last: Some(1), ..AppDedupe::default() };
         router.director = Director::new(1.05, 1 << 40);
         let nodes = (0..3).collect();
         router.director.assign(piece.application, nodes);
         router.route(&piece, &Alike { used_bytes, found })
     };
+    let route = |run_bytes, used_bytes, found| route_of(8, run_bytes, used_bytes, found);
     let (run, all) = (1000, [8, 8, 8]);
     assert_eq!(route(run, [5000, 5900, 5000], all), 1);
     assert_eq!(route(0, [5000, 5900, 5000], all), 0, "as in the paper");
@@ -223,6 +224,13 @@ fn what_several_nodes_have_is_followed_in_one_of_them() {
     assert_eq!(route(run, [5000, 5900, 5000], [8, 7, 8]), 0, "others resemble it more");
     assert_eq!(route(run, [5000, 5900, 5000], [0, 0, 0]), 1);
     assert_eq!(route(run, [5000, 6001, 5001], [0, 0, 0]), 0, "it has one run more");
+    // Nodes that hold four each: which of them it has is chance.
+    let route = |used_bytes, found| route_of(4, run, used_bytes, found);
+    assert_eq!(route([5000, 5000, 5000], [4, 2, 4]), 1);
+    assert_eq!(route([5000, 5000, 5000], [4, 1, 3]), 0, "another has clearly more");
+    assert_eq!(route([5000, 5000, 5000], [2, 0, 1]), 0, "it has none");
+    assert_eq!(route([5000, 8999, 5001], [4, 3, 3]), 1, "most of what can be found is known");
+    assert_eq!(route([5000, 6001, 5001], [4, 2, 3]), 0, "it gets much, and has one run more");
 }
 
 /// With few nodes: a handprint may name some of them only.

@@ -31,7 +31,7 @@ use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store, newest_head
 use crate::detect::Detector;
 use crate::draft::{DISKS, DraftChunk, print_of};
 use crate::known::Known;
-use crate::places::{NodeAnswers, StoreLookup, is_older, wanted};
+use crate::places::{HELD_REPRESENTATIVES, NodeAnswers, StoreLookup, is_older, wanted};
 use crate::scan::SegmentDraft;
 
 pub(crate) use writers::NodeWriters;
@@ -214,6 +214,9 @@ impl Nodes {
         let (open, closed): (Vec<_>, Vec<_>) =
             self.all.iter().cloned().partition(|node| node.takes_chunks);
         let mut router = AppDedupe::default();
+        if self.answers.is_some() {
+            router.held = HELD_REPRESENTATIVES;
+        }
         let mut table: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (place, node) in open.iter().enumerate() {
             for application in &node.applications {

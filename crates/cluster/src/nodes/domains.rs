@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use silt_backup::print_of;
+use silt_backup::{HELD_REPRESENTATIVES, print_of};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{ApplicationRun, ErrorKind, ObjectSet, Reference, Result};
 use silt_repository::objects::is_damage;
@@ -17,9 +17,6 @@ use silt_runs::shared_index::SharedIndex;
 use super::similar::Similar;
 use crate::index::messages::Wanted;
 
-/// Representatives that are held of a super-chunk. Backups ask for eight, of which the smallest are
-/// these: what both have in common is found nearly as often, for half the memory.
-pub(super) const REPRESENTATIVES: usize = 4;
 /// Containers whose directories are held: eight super-chunks may each name as many as they have
 /// representatives, or twice as many. All applications share them, and each has enough for one.
 const DIRECTORIES: usize = 64;
@@ -102,7 +99,7 @@ impl Domains {
         let mut found = Vec::with_capacity(wanted.len());
         for piece in super_chunks(wanted) {
             let prints = piece.iter().map(|(fingerprint, _)| print_of(fingerprint));
-            for print in handprint(prints, REPRESENTATIVES) {
+            for print in handprint(prints, HELD_REPRESENTATIVES) {
                 let containers = domains.iter().find_map(|domain| domain.similar().find(print));
                 for container in containers.into_iter().flatten() {
                     match index.fetch(container) {

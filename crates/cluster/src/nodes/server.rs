@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use silt_backup::print_of;
+use silt_backup::{HELD_REPRESENTATIVES, print_of};
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{Directory, Error, ErrorKind, Result};
 use silt_repository::container::open_container;
@@ -15,7 +15,7 @@ use silt_repository::series::DEFAULT_DOMAIN;
 use silt_routing::handprint;
 use silt_runs::shared_index::SharedIndex;
 
-use super::domains::{Domains, REPRESENTATIVES, super_chunks};
+use super::domains::{Domains, super_chunks};
 use super::messages::{Asked, Question, decode, encode_counts};
 use super::{number_of, service_of};
 use crate::index::messages::{Wanted, encode_answer};
@@ -209,7 +209,7 @@ fn representatives(
         let added = prints.entry(application(of_one[0].0)).or_default();
         for piece in super_chunks(&chunks) {
             let piece = piece.iter().map(|(fingerprint, _)| print_of(fingerprint));
-            added.extend(handprint(piece, REPRESENTATIVES).into_iter().map(|it| (it, number)));
+            added.extend(handprint(piece, HELD_REPRESENTATIVES).into_iter().map(|it| (it, number)));
         }
     }
 }

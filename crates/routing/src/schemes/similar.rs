@@ -25,6 +25,10 @@ pub struct AppDedupe {
     /// representatives, all are candidates: that a handprint does not name its node must not end a
     /// run. 0, as in the paper, never follows.
     pub run_bytes: u64,
+    /// Representatives that a node holds of a super-chunk, as it is cut where the node has it. If
+    /// they are fewer than in a handprint, one of two nodes that have the same is found to have
+    /// more by chance; then a run goes on with up to half as many fewer.
+    pub held: usize,
     /// The node of the last super-chunk, of which there is none at first.
     pub last: Option<usize>,
 }
@@ -41,6 +45,7 @@ impl Default for AppDedupe {
             is_weighted: true,
             super_chunk_bytes: SUPER_CHUNK_BYTES,
             run_bytes: 0,
+            held: 8,
             last: None,
         }
     }
@@ -58,7 +63,7 @@ impl Router for AppDedupe {
             1.. if nodes.len() <= self.handprint => nodes.to_vec(),
             _ => self.placement.candidates(&handprint, nodes),
         };
-        let run = (self.last, self.run_bytes);
+        let run = (self.last, self.run_bytes, self.held);
         let node =
             choose(piece, &handprint, (&candidates, nodes), (self.is_weighted, run), answers);
         self.last = Some(node);
@@ -90,7 +95,7 @@ impl Router for Sigma {
         let nodes: Vec<usize> = (0..answers.nodes()).collect();
         let handprint = piece.handprint(self.handprint);
         let candidates = self.placement.candidates(&handprint, &nodes);
-        choose(piece, &handprint, (&candidates, &nodes), (true, (None, 0)), answers)
+        choose(piece, &handprint, (&candidates, &nodes), (true, (None, 0, 0)), answers)
     }
 }
 
@@ -103,7 +108,7 @@ fn choose(
     piece: &Piece,
     handprint: &[u64],
     (candidates, nodes): (&[usize], &[usize]),
-    (is_weighted, (last, run_bytes)): (bool, (Option<usize>, u64)),
+    (is_weighted, (last, run_bytes, held)): (bool, (Option<usize>, u64, usize)),
     answers: &dyn Answers,
 ) -> usize {
     let mean = mean_bytes(nodes, answers);
@@ -121,11 +126,13 @@ fn choose(
     }
     let least = least_loaded(candidates.iter().copied(), answers);
     // What several nodes have lies in each of them in the order of the stream that stored it.
-    let adds_little = of_last > 0 && of_last * 4 >= handprint.len() * 3;
+    let adds_little = of_last > 0 && of_last * 4 >= held.min(handprint.len()) * 3;
     let runs_ahead = if adds_little { RUNS_AHEAD } else { 1 };
     let ahead_max = answers.used_bytes(least).saturating_add(run_bytes.saturating_mul(runs_ahead));
+    let by_chance = if held < handprint.len() { held / 2 } else { 0 };
     let follows = |node: &usize| {
-        of_last == most && candidates.contains(node) && answers.used_bytes(*node) < ahead_max
+        let has_most = of_last + by_chance >= most && (of_last > 0 || most == 0);
+        has_most && candidates.contains(node) && answers.used_bytes(*node) < ahead_max
     };
     if run_bytes > 0
         && let Some(last) = last.filter(follows)
