@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use silt_format::number::to_u64;
-use silt_format::{Error, Fingerprint, Result, SEGMENT_BYTES};
+use silt_format::{Error, FIRST_NODE, Fingerprint, Level, Result, SEGMENT_BYTES};
 use silt_repository::event::{Activity, Progress};
 use silt_repository::temporary::TemporaryFile;
 use silt_tree::TreeSource;
 
 use super::SurveySession;
+use crate::draft::DraftChunk;
 use crate::recorded::{TreeRecorder, TreeSurvey};
 use crate::scan::{Scanned, TreeSegment};
 use crate::session::{TreeBefore, WARNINGS_MAX, check_name};
@@ -20,8 +21,17 @@ pub trait NewFiles {
     /// Receives a chunk that no level has found: its fingerprint, its address, and its size.
     /// Addresses are those of the [pieces](Self::piece).
     fn chunk(&mut self, fingerprint: &Fingerprint, address: u64, bytes: usize) -> Result<()>;
-    /// Receives a part of a file in a segment that has such chunks, in the order of addresses.
+    /// Receives a part of a file in a segment that has such chunks, or some that only storage nodes
+    /// have: the backup reads these again. Parts come in the order of addresses.
     fn piece(&mut self, piece: &FilePiece<'_>) -> Result<()>;
+}
+
+/// Whether the backup reads a chunk again, unless the shared store has it by then.
+fn is_read_again(chunk: &DraftChunk) -> bool {
+    match chunk.found {
+        None => true,
+        Some((place, level)) => level == Level::Shared && place.store() >= FIRST_NODE,
+    }
 }
 
 impl SurveySession<'_> {
@@ -60,7 +70,7 @@ impl SurveySession<'_> {
                 if let TreeSegment::Draft(draft) = &mut segment {
                     let mut each = |new: &_, at, bytes| found.chunk(new, at, bytes);
                     self.look_up(draft, address, &mut each)?;
-                    wanted = (draft.unresolved() > 0).then_some(address);
+                    wanted = draft.chunks.iter().any(is_read_again).then_some(address);
                 }
                 bytes = seen_bytes.load(Ordering::Relaxed);
                 recorder.push(&events, &segment, (address, bytes))?;

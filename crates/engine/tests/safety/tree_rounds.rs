@@ -16,6 +16,7 @@ use siltstone::{
 
 use crate::exchanges::{exchange, several};
 use crate::kit::{self, MemorySource, Random, World};
+use crate::nodes::with_nodes;
 use crate::rounds::rescan;
 use crate::shared;
 use crate::tree_damage::{Files, ahead_s, on_disk, stored};
@@ -363,6 +364,22 @@ fn a_tree_is_walked_once_unless_what_is_stored_of_it_changes() {
         let report = repository.backup_round(members, &rescan()).unwrap();
         assert!(report.backups.iter().all(Result::is_ok), "{report:?}");
         assert_eq!(walks.into_inner(), expected, "{file} {when:?}");
+    }
+}
+
+/// The backup reads again what only storage nodes have, so the scan tells where that is.
+#[test]
+fn a_tree_that_is_in_storage_nodes_is_walked_once() {
+    let fleet = Fleet::new();
+    let (_, world, repository) = with_nodes(&["one"]);
+    world.pass_seconds(ahead_s(&fleet.scratch));
+    for series in ["a", "c"] {
+        let walks = AtomicUsize::new(0);
+        let member = tree(series, Changing::new(&fleet.roots[0], None, &|| {}, &walks));
+        let report = repository.backup_round(vec![member], &rescan()).unwrap();
+        assert!(report.backups.iter().all(Result::is_ok), "{report:?}");
+        assert_eq!(walks.into_inner(), 1, "{series}");
+        assert!(latest(&repository, series) == on_disk(&fleet.roots[0]), "{series}");
     }
 }
 
