@@ -57,8 +57,8 @@ pub fn begins_no_name(prefix: &str) -> bool {
 
 impl ObjectFolder {
     /// Returns the folder `prefix` of a store; messages call it `location`. The folder waits for
-    /// the client's calls on the runtime of `network`. If the store cannot be reached, a request is repeated up to
-    /// `retries` times.
+    /// the client's calls on the runtime of `network`. If the store cannot be reached, a request is
+    /// repeated up to `retries` times.
     pub fn new(
         store: Arc<dyn ObjectStore>,
         network: Arc<Network>,
