@@ -266,7 +266,7 @@ fn what_is_mostly_slow_is_near_and_long_requests_tell_nothing() {
         assert_eq!(reads.is_far().is_none(), segment < 5);
         assert!(segment < 12 || reads.is_far() == Some(false), "{segment}");
     }
-    // Three mebibytes in 40 ms are no reason to think otherwise, nor were they in 2 ms.
+    // Three mebibytes in 40 ms are no reason to think otherwise.
     let long: Vec<u32> = (0..30).collect();
     for segment in 100..140 {
         read(segment, &long, slow_ns);
