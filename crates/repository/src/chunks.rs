@@ -73,8 +73,8 @@ impl ChunkCache {
             spare: Kept::default(),
             bases: BaseCache::new(frames_bytes / 2),
             planned: PlannedReads::new(to_u64(parts_bytes / 6 * 5)),
-            retained: Retained::new(frames_bytes / 5 * 3),
-            frames_planned_bytes: frames_bytes / 5 * 2,
+            retained: Retained::new(frames_bytes / 5 * 4),
+            frames_planned_bytes: frames_bytes / 5,
             unplanned_bytes: to_u64(parts_bytes / 6),
             frames_with_bases_bytes: frames_bytes - frames_bytes / 2,
         }

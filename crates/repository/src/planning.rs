@@ -42,13 +42,9 @@ impl ChunkReader {
     /// that are needed later; less where bases of deltas are kept, too.
     fn share_memory(&self) {
         let frames_bytes = self.cache.frames_planned_bytes;
-        let (frames, retained) = if self.cache.bases.are_wanted() {
-            (frames_bytes / 4 * 3, frames_bytes / 4 * 3)
-        } else {
-            (frames_bytes, frames_bytes / 2 * 3)
-        };
-        lock(&self.cache.frames).bytes_max = frames;
-        self.cache.retained.limit(retained);
+        let times = if self.cache.bases.are_wanted() { 2 } else { 4 };
+        lock(&self.cache.frames).bytes_max = frames_bytes;
+        self.cache.retained.limit(frames_bytes * times);
         self.cache.parts.limit(self.cache.unplanned_bytes);
     }
 
