@@ -63,6 +63,18 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
         dropped
     }
 
+    /// Takes the values of another cache over, under the keys that `key` tells; without one they are
+    /// dropped.
+    pub fn take_over(&mut self, other: Self, key: impl Fn(K) -> Option<K>) {
+        let mut taken: Vec<_> = other.entries.into_iter().collect();
+        taken.sort_unstable_by_key(|(_, entry)| entry.used);
+        for (old, Entry { value, bytes, .. }) in taken {
+            if let Some(key) = key(old) {
+                self.insert(key, value, bytes);
+            }
+        }
+    }
+
     /// Drops the least recently used value. All are looked at, so of many, several are dropped.
     fn drop_oldest(&mut self) -> Option<V> {
         let mut used: Vec<u64> = self.entries.values().map(|entry| entry.used).collect();
@@ -93,6 +105,17 @@ mod tests {
         cache.insert(11, 11, 1000);
         assert_eq!((cache.get(&10), cache.get(&11)), (None, Some(11)), "one value always stays");
         assert_eq!(cache.bytes, 1000);
+    }
+
+    #[test]
+    fn values_that_are_taken_over_keep_their_order() {
+        let mut before = WeightedCache::new(100);
+        (0..10).for_each(|key| drop(before.insert(key, key, 10)));
+        before.get(&0);
+        let mut cache = WeightedCache::new(30);
+        cache.take_over(before, |key| (key != 9).then_some(key + 100));
+        assert_eq!([100, 108, 107].map(|key| cache.get(&key)), [Some(0), Some(8), Some(7)]);
+        assert_eq!((cache.entries.len(), cache.bytes), (3, 30));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Looks up single fingerprints in runs: a filter excludes most runs; otherwise one block is read.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use silt_format::{
@@ -56,6 +57,19 @@ impl RunLookup {
             raw: Vec::new(),
             spare: (Vec::new(), Vec::new()),
         }
+    }
+
+    /// Takes over what another one holds of the runs that both look in.
+    pub fn take_over(&mut self, other: &mut Self) {
+        let place_of = |run: RunRef| self.runs.iter().position(|own| own.run == run);
+        let places: Vec<_> = other.runs.iter().map(|of| place_of(of.run)).collect();
+        for (of, place) in other.runs.iter().zip(&places) {
+            place.inspect(|place| self.runs[*place].take_over(of));
+        }
+        let (partitions, blocks) = (emptied(&mut other.partitions), emptied(&mut other.blocks));
+        self.partitions.take_over(partitions, |(run, number)| Some((places[run]?, number)));
+        self.blocks.take_over(blocks, |(run, number, block)| Some((places[run]?, number, block)));
+        self.spare = std::mem::take(&mut other.spare);
     }
 
     /// The first record of a fingerprint that `is_wanted`.
@@ -132,4 +146,10 @@ impl RunLookup {
         self.spare.1 = dropped.and_then(Arc::into_inner).unwrap_or_default();
         Ok(records)
     }
+}
+
+/// What a cache holds; it is empty then.
+fn emptied<K: Hash + Eq + Copy, V: Clone>(cache: &mut WeightedCache<K, V>) -> WeightedCache<K, V> {
+    let empty = WeightedCache::new(cache.bytes_max);
+    std::mem::replace(cache, empty)
 }

@@ -210,6 +210,13 @@ impl Partitions {
         Self { store, run, before: Vec::new() }
     }
 
+    /// Takes over what another one has read of the same run.
+    pub(super) fn take_over(&mut self, other: &Self) {
+        if self.before.is_empty() {
+            self.before.clone_from(&other.before);
+        }
+    }
+
     /// Opens a partition and reads its directory.
     pub(super) fn open(
         &mut self,

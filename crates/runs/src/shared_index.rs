@@ -110,6 +110,26 @@ impl SharedIndex {
         self
     }
 
+    /// Takes over what an index of the same store holds, as of another head: objects do not change.
+    /// The other one reads them again if it needs them.
+    pub fn take_over(&mut self, other: &mut Self) {
+        if (other.store, other.number) != (self.store, self.number) {
+            return;
+        }
+        let of_both = |number| {
+            let same_slots = self.barred.get(&number) == other.barred.get(&number);
+            let tag = self.containers.tag(number);
+            same_slots && tag.is_some() && tag == other.containers.tag(number)
+        };
+        let mut near = std::mem::take(&mut other.near);
+        near.retain(|(number, _)| of_both(*number) && !self.holds(*number));
+        self.near.append(&mut near);
+        self.near.truncate(self.near_max);
+        if let (Some(own), Some(other)) = (&mut self.lookup, &mut other.lookup) {
+            own.take_over(other);
+        }
+    }
+
     /// The containers of the store.
     pub fn containers(&self) -> &ObjectSet {
         &self.containers
@@ -332,6 +352,13 @@ impl SharedLookup {
     /// A look-up that skips damaged chunks.
     pub fn new(index: SharedIndex, avoided: &Arc<Avoided>) -> Self {
         Self { index: Arc::new(Mutex::new(index)), avoided: Arc::clone(avoided) }
+    }
+
+    /// A look-up in the same store, as of another head, that takes over what this one holds.
+    #[must_use]
+    pub fn renewed(&self, mut index: SharedIndex) -> Self {
+        index.take_over(&mut lock(&self.index));
+        Self::new(index, &self.avoided)
     }
 
     /// Whether a new reference may lead there.

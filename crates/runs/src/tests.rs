@@ -151,6 +151,28 @@ fn a_run_of_many_partitions_reads_back_and_answers_every_look_up() {
 }
 
 #[test]
+fn what_was_read_of_a_run_is_taken_over_wherever_the_run_stands() {
+    let (repository, storage) = repository();
+    let (old, new) = (sorted(&(0..9000).collect::<Vec<u64>>()), sorted(&[60_000, 60_003]));
+    let (of_old, of_new) = (write(&repository, &old, 9000), write(&repository, &new, 9000));
+    let look_up = |runs| RunLookup::new(&repository.objects, STORE, runs, 16 << 20);
+    let mut before = look_up(vec![of_old]);
+    let finds = |lookup: &mut RunLookup, records: &[Record]| {
+        let mut found = records.iter().map(|it| lookup.find(&it.fingerprint, &|_| true));
+        found.try_fold(0, |count, found| found.map(|found| count + usize::from(found.is_some())))
+    };
+    assert_eq!(finds(&mut before, &old).unwrap(), old.len());
+    let mut after = look_up(vec![of_new, of_old]);
+    after.take_over(&mut before);
+    assert_eq!(finds(&mut before, &old).unwrap(), old.len(), "the other one reads it again");
+    let name = silt_format::names::run(STORE, of_old.id, 0);
+    storage.delete(&[Key::new(&name).unwrap()]).unwrap();
+    assert_eq!(finds(&mut after, &old).unwrap(), old.len());
+    assert_eq!(finds(&mut after, &new).unwrap(), new.len());
+    assert!(finds(&mut look_up(vec![of_new, of_old]), &old).is_err(), "it is gone");
+}
+
+#[test]
 fn ranges_of_fingerprints_are_read_by_themselves() {
     let (repository, _) = repository();
     let records = sorted(&(0..30_000).collect::<Vec<u64>>());

@@ -86,7 +86,13 @@ impl Node {
     fn renew(&self, repository: &Repository, head: &Head) -> Result<()> {
         let (memory_bytes, near) = self.held;
         let index = SharedIndex::of_head(&repository.objects, self.number, head, memory_bytes)?;
-        let lookup = lookup_of(index.holding(near), &self.avoided);
+        let index = index.holding(near);
+        let lookup = match self.lookup() {
+            Some(before) if !index.is_empty() => {
+                Some(StoreLookup::new(before.index.renewed(index), None))
+            }
+            _ => lookup_of(index, &self.avoided),
+        };
         *self.lookup.write().unwrap_or_else(PoisonError::into_inner) = lookup;
         Ok(())
     }

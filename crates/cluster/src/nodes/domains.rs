@@ -136,8 +136,8 @@ impl Domains {
         }
     }
 
-    /// Lets all look up in an index. They share `memory_bytes`, half of it equally, and half by
-    /// what they hold.
+    /// Lets all look up in an index, with what they have read already. They share `memory_bytes`,
+    /// half of it equally, and half by what they hold.
     pub fn use_index(&self, index: &SharedIndex, memory_bytes: usize) {
         let all = self.all();
         let whole = self.representatives().max(1);
@@ -148,8 +148,12 @@ impl Domains {
                 whole_of / 2 / all.len() + to_usize(by_held)
             };
             let directories = share(DIRECTORIES).max(DIRECTORIES_MIN);
-            let own = index.another(share(memory_bytes)).holding(directories);
-            *domain.index.lock().unwrap_or_else(PoisonError::into_inner) = Some(own);
+            let mut own = index.another(share(memory_bytes)).holding(directories);
+            let mut used = domain.index.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(before) = &mut *used {
+                own.take_over(before);
+            }
+            *used = Some(own);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Processes beside storage nodes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use silt_cluster::nodes::{NodeClient, NodeServer, NodeServerOptions};
 use silt_cluster::{Bus, HostileBus, LocalBus, Messages};
@@ -139,7 +139,7 @@ fn representatives_are_enough_for_nearly_all() {
 #[test]
 fn processes_answer_over_nats() {
     let Some(server) = Server::start() else { return };
-    let kept = std::sync::Mutex::new(Vec::new());
+    let kept = Mutex::new(Vec::new());
     finds_nearly_all(
         &Place::new(),
         &|member| {
@@ -161,6 +161,65 @@ fn who_does_not_answer_is_not_needed() {
         servers.truncate(left);
         let found = place.back_up("b", &image(0..6000), Some(place.client(Arc::new(bus))));
         assert!(found > 6000 * 4096 * 95 / 100, "{left}: {}", found / 4096);
+    }
+}
+
+/// Asks, and keeps what was asked about.
+#[derive(Debug)]
+struct Kept {
+    answers: Arc<dyn NodeAnswers>,
+    asked: Mutex<Vec<(u16, Vec<(u16, Vec<Wanted>)>)>>,
+}
+
+impl NodeAnswers for Kept {
+    fn similar(&self, application: u16, asked: &[(u16, Vec<Vec<u64>>)]) -> Vec<Option<Vec<usize>>> {
+        self.answers.similar(application, asked)
+    }
+
+    fn find(
+        &self,
+        application: u16,
+        asked: &[(u16, Vec<Wanted>)],
+    ) -> Vec<Option<Vec<Option<Reference>>>> {
+        self.asked.lock().unwrap().push((application, asked.to_vec()));
+        self.answers.find(application, asked)
+    }
+}
+
+impl Kept {
+    /// How many of the chunks that were asked about are known now.
+    fn known(&self) -> usize {
+        let asked = self.asked.lock().unwrap();
+        let told = asked.iter().map(|(application, asked)| self.answers.find(*application, asked));
+        told.flatten().flatten().flatten().flatten().count()
+    }
+}
+
+/// Otherwise each backup that registers something would let all others wait.
+#[test]
+fn what_was_read_is_not_read_again_after_a_refresh() {
+    for is_exact in [true, false] {
+        let (place, bus) = (Place::new(), local());
+        place.back_up("a", &image(0..6000), None);
+        let servers = place.serve(&bus, is_exact);
+        let answers = place.client(Arc::new(bus.clone()));
+        let kept = Arc::new(Kept { answers, asked: Mutex::default() });
+        place.back_up("b", &image(0..6000), Some(Arc::clone(&kept) as Arc<dyn NodeAnswers>));
+        let before = kept.known();
+        assert!(before > 5000, "{before}");
+        place.back_up("c", &image(9000..12_000), None);
+        let generations = || servers.iter().map(|it| it.holds().generation).collect::<Vec<_>>();
+        let old = generations();
+        for server in &servers {
+            server.refresh().unwrap();
+        }
+        assert!(generations() != old);
+        // A node that has got nothing has no such folders.
+        for folder in NODES.iter().flat_map(|node| ["containers", "runs"].map(|it| (node, it))) {
+            drop(std::fs::remove_dir_all(place.path(folder.0).join(folder.1)));
+        }
+        let known = kept.known();
+        assert!(known >= before * 9 / 10, "{known} of {before}");
     }
 }
 
