@@ -164,11 +164,14 @@ fn who_does_not_answer_is_not_needed() {
     }
 }
 
+/// An application, and the chunks that were asked about by node.
+type Question = (u16, Vec<(u16, Vec<Wanted>)>);
+
 /// Asks, and keeps what was asked about.
 #[derive(Debug)]
 struct Kept {
     answers: Arc<dyn NodeAnswers>,
-    asked: Mutex<Vec<(u16, Vec<(u16, Vec<Wanted>)>)>>,
+    asked: Mutex<Vec<Question>>,
 }
 
 impl NodeAnswers for Kept {
