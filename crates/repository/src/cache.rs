@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn values_that_are_taken_over_keep_their_order() {
         let mut before = WeightedCache::new(100);
-        (0..10).for_each(|key| drop(before.insert(key, key, 10)));
+        (0..10).for_each(|key| assert_eq!(before.insert(key, key, 10), None));
         before.get(&0);
         let mut cache = WeightedCache::new(30);
         cache.take_over(before, |key| (key != 9).then_some(key + 100));
