@@ -63,8 +63,8 @@ impl<K: Hash + Eq + Copy, V: Clone> WeightedCache<K, V> {
         dropped
     }
 
-    /// Takes the values of another cache over, under the keys that `key` tells; without one they are
-    /// dropped.
+    /// Takes the values of another cache over, under the keys that `key` tells; without one they
+    /// are dropped.
     pub fn take_over(&mut self, other: Self, key: impl Fn(K) -> Option<K>) {
         let mut taken: Vec<_> = other.entries.into_iter().collect();
         taken.sort_unstable_by_key(|(_, entry)| entry.used);
