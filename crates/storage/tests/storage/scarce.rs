@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use silt_format::ErrorKind;
 use silt_storage::durable::{self, TempFile};
@@ -35,6 +36,20 @@ impl SmallDisk {
 
     fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Waits until so many bytes are free: a process that another test is starting holds the files
+    /// that were open, also the temporary one of a failed write, until its program runs.
+    fn wait_for_room(&self, bytes: u64) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let free = || {
+            let disk = rustix::fs::statvfs(self.path()).unwrap();
+            disk.f_bavail * disk.f_frsize
+        };
+        while free() < bytes {
+            assert!(Instant::now() < deadline, "{} bytes are free, not {bytes}", free());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn remount(&self, options: &str) {
@@ -100,6 +115,7 @@ fn a_full_disk_changes_nothing_and_recovers() {
     let again = put(&storage, "c/1", 600_000).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::AlreadyExists, "which needs no space to find out");
     storage.delete(&[key("c/1")]).unwrap();
+    disk.wait_for_room(700_000);
     put(&storage, "c/2", 600_000).unwrap();
     assert_eq!(names(&storage), ["c/2"]);
 }
