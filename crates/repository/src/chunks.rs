@@ -52,7 +52,7 @@ pub struct ChunkCache {
     pub(crate) bases: BaseCache,
     /// What planned segments need: their frames, and chunks of frames that were decoded before.
     pub(crate) planned: PlannedReads,
-    pub(crate) retained: Retained<FrameKey>,
+    pub(crate) retained: Retained<FrameKey, (Arc<str>, u32)>,
     /// Bytes of frames where there are deltas, and where it is planned what is read.
     frames_with_bases_bytes: usize,
     pub(crate) frames_planned_bytes: usize,

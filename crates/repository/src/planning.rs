@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use silt_format::{Reference, Result};
 use silt_storage::planned::Run;
+use silt_storage::retained::Needed;
 
 use crate::bases::chunk_of;
 use crate::chunks::ChunkReader;
@@ -26,10 +27,12 @@ impl ChunkReader {
         for (container, frames) in frames.into_values() {
             let name = Arc::from(&*container.object.name);
             for (frame, mut slots) in frames {
-                blocks.extend(container.planned(&name, frame));
+                let Some(block) = container.planned(&name, frame) else { continue };
                 slots.sort_unstable();
                 slots.dedup();
-                needed.push(((container.key(), frame), slots));
+                let place = (Arc::clone(&name), block.offset);
+                needed.push(Needed { key: (container.key(), frame), place, slots });
+                blocks.push(block);
             }
         }
         self.cache.retained.plan(segment, needed);
@@ -94,9 +97,11 @@ impl ChunkReader {
             read_frame(objects, container, frame, scratch, &mut raw)?;
         }
         let key = (container.key(), frame);
-        let is_needed =
-            self.cache.retained.pick(key, |slot| chunk_of(&container.directory, &raw, slot));
-        planned.give_back(name, offset, sealed, is_needed);
+        planned.give_back(sealed);
+        let chunk = |slot| chunk_of(&container.directory, &raw, slot);
+        for (name, offset) in self.cache.retained.pick(key, chunk) {
+            planned.need_again(&name, offset);
+        }
         Ok(raw)
     }
 

@@ -288,18 +288,21 @@ impl PlannedReads {
         }
     }
 
-    /// Gives back the buffer of a block. It is read again if a later segment `needs` it.
-    pub fn give_back(&self, name: &str, offset: u32, bytes: Vec<u8>, needs: bool) {
+    /// Gives back the buffer of a block.
+    pub fn give_back(&self, bytes: Vec<u8>) {
+        self.state().keep(bytes);
+    }
+
+    /// A block that was taken is read again for the segments that wait for it.
+    pub fn need_again(&self, name: &str, offset: u32) {
         let state = &mut *self.state();
-        state.keep(bytes);
         let planned = state.objects.get_mut(name).and_then(|object| object.get_mut(&offset));
-        if let Some(planned) = planned.filter(|it| needs && matches!(it.data, Data::Taken)) {
-            planned.data = Data::Absent;
-            for segment in &planned.waiting {
-                // It is looked for again.
-                if let Some(segment) = state.segments.get_mut(segment) {
-                    segment.next = 0;
-                }
+        let Some(planned) = planned.filter(|it| matches!(it.data, Data::Taken)) else { return };
+        planned.data = Data::Absent;
+        for segment in &planned.waiting {
+            // It is looked for again.
+            if let Some(segment) = state.segments.get_mut(segment) {
+                segment.next = 0;
             }
         }
     }

@@ -6,8 +6,17 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a segment needs of a frame: its key, and slots, ascending.
-pub type Needed<K> = (K, Vec<u16>);
+use silt_format::number::to_u64;
+
+/// What a segment needs of a frame.
+pub struct Needed<K, P> {
+    /// Tells the frame from others.
+    pub key: K,
+    /// Where it is read.
+    pub place: P,
+    /// Ascending.
+    pub slots: Vec<u16>,
+}
 
 /// Some chunks of a frame.
 pub struct Picked {
@@ -52,57 +61,72 @@ impl Picked {
 
 /// The chunks that planned segments need; any number of threads can share them.
 ///
-/// `K` tells frames from each other.
-pub struct Retained<K> {
-    state: Mutex<State<K>>,
+/// `K` tells frames from each other, and `P` where a frame is read.
+pub struct Retained<K, P> {
+    state: Mutex<State<K, P>>,
 }
 
-struct State<K> {
-    frames: HashMap<K, Frame>,
-    /// What segments need, and whether they have begun.
-    segments: HashMap<u64, (Vec<Needed<K>>, bool)>,
+struct State<K, P> {
+    frames: HashMap<K, Frame<P>>,
+    /// The frames that segments need.
+    segments: HashMap<u64, Vec<K>>,
+    /// The last segment that has begun.
+    begun: u64,
+    kept: HashMap<K, Vec<Group>>,
     /// What all kept chunks weigh, and may weigh.
     bytes: usize,
     bytes_max: usize,
 }
 
-#[derive(Default)]
-struct Frame {
-    /// Ascending.
-    slots: Vec<Wanted>,
-    kept: Option<Arc<Picked>>,
+/// What segments that are not restored need of a frame.
+struct Frame<P> {
+    place: P,
+    /// Ascending by segment.
+    needs: Vec<Need>,
 }
 
-/// How many segments need a slot, and how many of them have not begun.
-struct Wanted {
-    slot: u16,
-    users: u32,
-    waiting: u32,
+struct Need {
+    segment: u64,
+    slots: Vec<u16>,
+    has_begun: bool,
 }
 
-impl Frame {
-    fn change(&mut self, slot: u16, change: impl Fn(&mut Wanted)) {
-        if let Ok(at) = self.slots.binary_search_by_key(&slot, |wanted| wanted.slot) {
-            change(&mut self.slots[at]);
-        }
-    }
-
-    fn want(&mut self, slot: u16) {
-        match self.slots.binary_search_by_key(&slot, |wanted| wanted.slot) {
-            Ok(at) => {
-                self.slots[at].users += 1;
-                self.slots[at].waiting += 1;
+impl Need {
+    /// The slots of a frame by the segment that needs them first.
+    fn by_segment<'n>(needs: impl Iterator<Item = &'n Self>) -> Vec<(u64, Vec<u16>)> {
+        let (mut seen, mut groups) = (Vec::new(), Vec::new());
+        for need in needs {
+            let is_new = |slot: &u16| seen.binary_search(slot).is_err();
+            let slots: Vec<u16> = need.slots.iter().copied().filter(is_new).collect();
+            if slots.is_empty() {
+                continue;
             }
-            Err(at) => self.slots.insert(at, Wanted { slot, users: 1, waiting: 1 }),
+            seen.extend_from_slice(&slots);
+            seen.sort_unstable();
+            groups.push((need.segment, slots));
         }
+        groups
     }
 }
 
-impl<K: Copy + Eq + Hash> Retained<K> {
+/// Kept chunks of a frame, and the segment that needs them first.
+struct Group {
+    segment: u64,
+    picked: Arc<Picked>,
+}
+
+impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
     /// Keeps at most about so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        let (frames, segments) = (HashMap::new(), HashMap::new());
-        Self { state: Mutex::new(State { frames, segments, bytes: 0, bytes_max }) }
+        let state = State {
+            frames: HashMap::new(),
+            segments: HashMap::new(),
+            begun: 0,
+            kept: HashMap::new(),
+            bytes: 0,
+            bytes_max,
+        };
+        Self { state: Mutex::new(state) }
     }
 
     /// Keeps at most about so many bytes from now on; what is kept already stays.
@@ -110,139 +134,145 @@ impl<K: Copy + Eq + Hash> Retained<K> {
         self.state().bytes_max = bytes_max;
     }
 
-    fn state(&self) -> MutexGuard<'_, State<K>> {
+    fn state(&self) -> MutexGuard<'_, State<K, P>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A segment to come needs these chunks.
-    pub fn plan(&self, segment: u64, needed: Vec<Needed<K>>) {
+    pub fn plan(&self, segment: u64, needed: Vec<Needed<K, P>>) {
         let state = &mut *self.state();
-        for (frame, slots) in &needed {
-            let frame = state.frames.entry(*frame).or_default();
-            slots.iter().for_each(|slot| frame.want(*slot));
+        let keys = state.segments.entry(segment).or_default();
+        for Needed { key, place, slots } in needed {
+            keys.push(key);
+            let frame =
+                state.frames.entry(key).or_insert_with(|| Frame { place, needs: Vec::new() });
+            let before = frame.needs.partition_point(|need| need.segment <= segment);
+            frame.needs.insert(before, Need { segment, slots, has_begun: false });
         }
-        state.segments.insert(segment, (needed, false));
     }
 
     /// A segment is restored now: what is decoded from now on is not kept for it.
     pub fn begin(&self, segment: u64) {
-        let State { frames, segments, .. } = &mut *self.state();
-        let Some((needed, has_begun)) = segments.get_mut(&segment) else { return };
-        if std::mem::replace(has_begun, true) {
-            return;
-        }
-        for (frame, slots) in needed {
-            let Some(frame) = frames.get_mut(frame) else { continue };
-            slots.iter().for_each(|slot| frame.change(*slot, |wanted| wanted.waiting -= 1));
+        let State { frames, segments, begun, .. } = &mut *self.state();
+        *begun = segment.max(*begun);
+        for key in segments.get(&segment).into_iter().flatten() {
+            let Some(frame) = frames.get_mut(key) else { continue };
+            let needs = frame.needs.iter_mut().filter(|need| need.segment == segment);
+            needs.for_each(|need| need.has_begun = true);
         }
     }
 
     /// A segment needs its chunks no longer.
     pub fn restored(&self, segment: u64) {
         let state = &mut *self.state();
-        let Some((needed, has_begun)) = state.segments.remove(&segment) else { return };
-        for (key, slots) in needed {
+        for key in state.segments.remove(&segment).unwrap_or_default() {
             let Some(frame) = state.frames.get_mut(&key) else { continue };
-            for slot in slots {
-                frame.change(slot, |wanted| {
-                    wanted.users -= 1;
-                    wanted.waiting -= u32::from(!has_begun);
-                });
+            frame.needs.retain(|need| need.segment != segment);
+            let groups = Need::by_segment(frame.needs.iter());
+            if frame.needs.is_empty() {
+                state.frames.remove(&key);
             }
-            frame.slots.retain(|wanted| wanted.users > 0);
-            if frame.slots.is_empty() {
-                let kept = state.frames.remove(&key).and_then(|frame| frame.kept);
-                state.bytes -= kept.map_or(0, |kept| kept.weight());
-            }
+            state.regroup(key, segment, &groups);
         }
     }
 
     /// The chunk of a slot, if it is kept.
     pub fn get(&self, frame: K, slot: u16) -> Option<(Arc<Picked>, Range<usize>)> {
         let state = self.state();
-        let kept = state.frames.get(&frame)?.kept.as_ref()?;
-        Some((Arc::clone(kept), kept.range(slot)?))
+        state.kept.get(&frame)?.iter().find_map(|group| {
+            let range = group.picked.range(slot)?;
+            Some((Arc::clone(&group.picked), range))
+        })
     }
 
     /// Keeps what segments that have not begun need of a decoded frame, whose chunks `chunk` tells.
-    /// Returns whether such a segment will have to decode it again.
-    pub fn pick<'r>(&self, key: K, chunk: impl Fn(u16) -> Option<&'r [u8]>) -> bool {
-        let slots: Vec<u16> = {
+    ///
+    /// Without room, what takes the most memory for the longest time is dropped, of this frame and
+    /// of others. Returns where the frames are that segments will have to decode again.
+    pub fn pick<'r>(&self, key: K, chunk: impl Fn(u16) -> Option<&'r [u8]>) -> Vec<P> {
+        let groups = {
             let state = self.state();
-            let Some(frame) = state.frames.get(&key) else { return false };
-            frame.slots.iter().filter(|it| it.waiting > 0).map(|it| it.slot).collect()
+            let Some(frame) = state.frames.get(&key) else { return Vec::new() };
+            Need::by_segment(frame.needs.iter().filter(|need| !need.has_begun))
         };
-        if slots.is_empty() {
-            return false;
+        if groups.is_empty() {
+            return Vec::new();
         }
-        let picked = Picked::of(slots, chunk);
-        let bytes = picked.weight();
+        let picked = |(segment, slots)| Group { segment, picked: Picked::of(slots, &chunk).into() };
+        let groups: Vec<Group> = groups.into_iter().map(picked).collect();
         let state = &mut *self.state();
         // Meanwhile the segments may have been restored.
-        let Some(frame) = state.frames.get_mut(&key) else { return false };
-        let before = frame.kept.as_ref().map_or(0, |kept| kept.weight());
-        if state.bytes - before + bytes > state.bytes_max {
-            return true;
+        if state.frames.contains_key(&key) {
+            state.replace(key, groups);
         }
-        state.bytes = state.bytes - before + bytes;
-        frame.kept = Some(Arc::new(picked));
-        false
+        state.make_room()
     }
+}
+
+impl<K: Copy + Eq + Hash, P: Clone> State<K, P> {
+    /// Keeps these chunks of a frame and no others.
+    fn replace(&mut self, key: K, groups: Vec<Group>) {
+        self.bytes += weight(&groups);
+        let before =
+            if groups.is_empty() { self.kept.remove(&key) } else { self.kept.insert(key, groups) };
+        self.bytes -= weight(&before.unwrap_or_default());
+    }
+
+    /// What was kept for a segment is kept for the next ones that need it, by `needs`.
+    fn regroup(&mut self, key: K, segment: u64, needs: &[(u64, Vec<u16>)]) {
+        let Some(kept) = self.kept.get(&key) else { return };
+        if kept.iter().all(|group| group.segment != segment) {
+            return;
+        }
+        let mut groups = Vec::new();
+        for Group { segment: first, picked } in kept {
+            if *first != segment {
+                groups.push(Group { segment: *first, picked: Arc::clone(picked) });
+                continue;
+            }
+            for (segment, slots) in needs {
+                let here = |slot: &u16| picked.range(*slot).is_some();
+                let slots: Vec<u16> = slots.iter().copied().filter(here).collect();
+                let picked = match slots.len() {
+                    0 => continue,
+                    all if all == picked.slots.len() => Arc::clone(picked),
+                    _ => Arc::new(Picked::of(slots, |slot| {
+                        picked.range(slot).map(|range| &picked.bytes[range])
+                    })),
+                };
+                groups.push(Group { segment: *segment, picked });
+            }
+        }
+        self.replace(key, groups);
+    }
+
+    /// Drops chunks until the others have room; returns where their frames are.
+    fn make_room(&mut self) -> Vec<P> {
+        let mut dropped = Vec::new();
+        while self.bytes > self.bytes_max {
+            let begun = self.begun;
+            let cost =
+                |group: &Group| to_u64(group.picked.weight()) * group.segment.saturating_sub(begun);
+            let of_frame = |(key, groups): (&K, &Vec<Group>)| {
+                let costs = groups.iter().enumerate().map(|(at, group)| (cost(group), at));
+                costs.max().map(|(cost, at)| (cost, *key, at))
+            };
+            let costly = self.kept.iter().filter_map(of_frame).max_by_key(|(cost, ..)| *cost);
+            let Some((_, key, at)) = costly else { break };
+            let Some(groups) = self.kept.get_mut(&key) else { break };
+            self.bytes -= groups.swap_remove(at).picked.weight();
+            if groups.is_empty() {
+                self.kept.remove(&key);
+            }
+            dropped.extend(self.frames.get(&key).map(|frame| frame.place.clone()));
+        }
+        dropped
+    }
+}
+
+fn weight(groups: &[Group]) -> usize {
+    groups.iter().map(|group| group.picked.weight()).sum()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FRAME: u8 = 7;
-    /// Chunks of 100 bytes of the slot's number.
-    static CHUNKS: [[u8; 100]; 8] =
-        [[0; 100], [1; 100], [2; 100], [3; 100], [4; 100], [5; 100], [6; 100], [7; 100]];
-
-    fn chunk(slot: u16) -> Option<&'static [u8]> {
-        Some(CHUNKS.get(usize::from(slot))?)
-    }
-
-    fn kept(retained: &Retained<u8>) -> Vec<u16> {
-        (0..8).filter(|slot| retained.get(FRAME, *slot).is_some()).collect()
-    }
-
-    #[test]
-    fn what_segments_to_come_need_is_kept_until_they_are_restored() {
-        let retained = Retained::new(1 << 20);
-        for (segment, slots) in [(3, vec![0, 1]), (5, vec![1, 6]), (9, vec![7])] {
-            retained.plan(segment, vec![(FRAME, slots)]);
-        }
-        retained.begin(3);
-        assert!(!retained.pick(FRAME, chunk));
-        assert_eq!(kept(&retained), [1, 6, 7], "the first segment has the frame now");
-        let (picked, range) = retained.get(FRAME, 6).unwrap();
-        assert_eq!(picked.bytes()[range], [6; 100]);
-        retained.restored(3);
-        for segment in [5, 9] {
-            retained.begin(segment);
-            assert_eq!(kept(&retained), [1, 6, 7]);
-            retained.restored(segment);
-        }
-        assert!(kept(&retained).is_empty());
-        let state = retained.state();
-        assert!(state.frames.is_empty() && state.segments.is_empty());
-        assert_eq!(state.bytes, 0);
-    }
-
-    #[test]
-    fn without_room_the_frame_is_decoded_again() {
-        let retained = Retained::new(500);
-        retained.plan(1, vec![(FRAME, (0..8).collect())]);
-        assert!(retained.pick(FRAME, chunk));
-        assert!(kept(&retained).is_empty());
-        assert!(!retained.pick(8, chunk), "nobody needs this one");
-        retained.restored(1);
-        retained.plan(2, vec![(FRAME, vec![2, 3])]);
-        assert!(!retained.pick(FRAME, chunk));
-        assert_eq!(kept(&retained), [2, 3]);
-        retained.restored(2);
-        let state = retained.state();
-        assert!(state.frames.is_empty() && state.bytes == 0, "neither has begun");
-    }
-}
+mod tests;
