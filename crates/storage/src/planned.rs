@@ -17,8 +17,9 @@ const BLOCK_BYTES_MAX: u32 = 4 << 20;
 const RUN_BYTES_NEAR: u64 = 6 << 20;
 const RUN_BYTES_FAR: u64 = 1 << 20;
 /// What is read between two blocks of a request at most, from near. A request costs a busy store as
-/// much as 2 MiB, but a network of 1 Gbit/s only as much as 100 KiB.
+/// much processor time as 2 MiB, but a network of 1 Gbit/s only as much time as 100 KiB.
 const GAP_BYTES_NEAR: u64 = 512 << 10;
+const GAP_BYTES_FAST: u64 = 2 << 20;
 /// Requests at once from near: as many keep a few processors busy, and each needs a buffer of its
 /// connection.
 const READ_NEAR_MAX: usize = 8;
@@ -36,10 +37,13 @@ const WINDOW_SOON: u64 = 48;
 /// takes less.
 const SOON_ONE_IN: u64 = 8;
 const SOON_NS: u64 = 8_000_000;
+/// A near storage is fast if more than one in [`SOON_ONE_IN`] of the last long requests took less
+/// time for each byte: the network has more than 2.5 Gbit/s, or none lies between.
+const FAST_BYTE_NS: u64 = 3;
 /// The longest request that tells how far away the storage is: longer ones tell how fast it is.
 const SHORT_BYTES: u64 = 2 << 20;
-/// After so many short requests, those before count half.
-const SHORT_LAST: u64 = 32;
+/// After so many short or long requests, those before count half.
+const JUDGED_LAST: u64 = 32;
 /// The room of a buffer is a multiple of this, so that it fits more blocks.
 const ROOM_BYTES: usize = 4 << 10;
 
@@ -70,14 +74,36 @@ struct State {
     bytes: u64,
     /// Requests that are under way.
     reading: usize,
-    /// How many short requests were answered of late, and how many of them took little time.
-    short: u64,
-    soon: u64,
+    /// The short and the long requests that were answered of late.
+    short: Judged,
+    long: Judged,
     /// Buffers to be read into again, and their bytes.
     spare: VecDeque<Vec<u8>>,
     spare_bytes: u64,
     /// Bytes of all buffers at most.
     bytes_max: u64,
+}
+
+/// How many requests were answered of late, and how many of them took little time.
+#[derive(Default)]
+struct Judged {
+    all: u64,
+    soon: u64,
+}
+
+impl Judged {
+    fn add(&mut self, was_soon: bool) {
+        if self.all >= JUDGED_LAST {
+            (self.all, self.soon) = (self.all / 2, self.soon.div_ceil(2));
+        }
+        self.all += 1;
+        self.soon += u64::from(was_soon);
+    }
+
+    /// Whether enough of them took little time; others may have waited for processors.
+    fn are_soon(&self) -> bool {
+        self.soon * SOON_ONE_IN > self.all
+    }
 }
 
 #[derive(Default)]
@@ -121,19 +147,21 @@ impl Run {
 /// The end of a request: dropped without its blocks, nobody waits for them any more.
 struct Arrival<'r> {
     reads: &'r PlannedReads,
+    /// What was asked for.
+    bytes: u64,
     name: Arc<str>,
     ranges: Vec<Range<u64>>,
     blocks: Vec<Block>,
-    /// Whether a short request took little time; `None` if it was long or nobody answered.
-    was_soon: Option<bool>,
+    /// Nanoseconds that the answer took; `None` if nobody answered.
+    took_ns: Option<u64>,
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let state = &mut *self.reads.state();
         state.reading -= 1;
-        if let Some(was_soon) = self.was_soon {
-            state.judge(was_soon);
+        if let Some(took_ns) = self.took_ns {
+            state.judge(self.bytes, took_ns);
         }
         let mut blocks = std::mem::take(&mut self.blocks).into_iter();
         for range in &self.ranges {
@@ -201,7 +229,7 @@ impl PlannedReads {
         let state = &mut *self.state();
         let is_near = state.is_near();
         // The first ones tell how far away the storage is.
-        let reading_max = match state.short {
+        let reading_max = match state.short.all {
             0..READ_FIRST => READ_FIRST_MAX,
             _ if is_near => READ_NEAR_MAX,
             _ => usize::MAX,
@@ -223,7 +251,7 @@ impl PlannedReads {
     /// Whether the storage is far away; `None` until enough was read to tell.
     pub fn is_far(&self) -> Option<bool> {
         let state = self.state();
-        (state.short >= READ_FIRST).then(|| !state.is_near())
+        (state.short.all >= READ_FIRST).then(|| !state.is_near())
     }
 
     /// Reads blocks; `now_ns` is the time. What can't be read is left to who needs it.
@@ -237,10 +265,10 @@ impl PlannedReads {
         }
         state.make_room();
         drop(state);
-        let mut arrival = Arrival { reads: self, name, ranges, blocks: Vec::new(), was_soon: None };
+        let mut arrival =
+            Arrival { reads: self, bytes, name, ranges, blocks: Vec::new(), took_ns: None };
         let read = Key::new(&*arrival.name).and_then(|key| storage.get_blocks(&key, blocks));
-        let soon_ns = SOON_NS * bytes.div_ceil(1 << 20);
-        arrival.was_soon = (bytes <= SHORT_BYTES).then(|| begun_ns.abs_diff(now_ns()) < soon_ns);
+        arrival.took_ns = Some(begun_ns.abs_diff(now_ns()));
         arrival.blocks = read.unwrap_or_default();
     }
 
@@ -319,16 +347,15 @@ impl PlannedReads {
 
 impl State {
     fn is_near(&self) -> bool {
-        self.soon * SOON_ONE_IN > self.short
+        self.short.are_soon()
     }
 
-    /// A short request was answered.
-    fn judge(&mut self, was_soon: bool) {
-        if self.short >= SHORT_LAST {
-            (self.short, self.soon) = (self.short / 2, self.soon.div_ceil(2));
+    /// A request for so many bytes was answered.
+    fn judge(&mut self, bytes: u64, took_ns: u64) {
+        match bytes {
+            ..=SHORT_BYTES => self.short.add(took_ns < SOON_NS * bytes.div_ceil(1 << 20)),
+            _ => self.long.add(took_ns < FAST_BYTE_NS * bytes),
         }
-        self.short += 1;
-        self.soon += u64::from(was_soon);
     }
 
     /// How much is read around what a segment needs.
@@ -337,7 +364,11 @@ impl State {
         let run_bytes = if is_near { RUN_BYTES_NEAR } else { RUN_BYTES_FAR };
         Reach {
             run_bytes: run_bytes.min(self.bytes_max / 3),
-            gap_bytes: if is_near { GAP_BYTES_NEAR } else { storage.request_bytes() },
+            gap_bytes: match (is_near, self.long.are_soon()) {
+                (true, true) => GAP_BYTES_FAST,
+                (true, false) => GAP_BYTES_NEAR,
+                (false, _) => storage.request_bytes(),
+            },
             soon: segment + WINDOW_SOON,
             last: segment + WINDOW,
             bytes_max: self.bytes_max,

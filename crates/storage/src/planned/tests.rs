@@ -149,7 +149,7 @@ fn a_request_has_an_end_and_does_not_fill_the_memory_with_what_is_needed_late() 
     plan(&reads, &storage, 102, &[99]);
     let runs = read_all(&reads, &storage);
     let lengths: Vec<usize> = runs.iter().map(Vec::len).collect();
-    assert_eq!(lengths[..2], [50, 30]);
+    assert_eq!(lengths[..2], [50, 31], "with the block of segment 102");
     (100..162).for_each(|segment| reads.restored(segment));
     is_empty(&reads);
 }
@@ -286,6 +286,44 @@ fn what_is_mostly_slow_is_near_and_long_requests_tell_nothing() {
     assert!((210..230).contains(&changes(200..300, slow_ns).unwrap()));
     (300..400).for_each(|segment| read(segment, &[5], slow_ns));
     assert!((401..405).contains(&changes(400..500, soon_ns).unwrap()));
+    is_empty(&reads);
+}
+
+/// A network of 1 Gbit/s takes 8 ns a byte, and one of 10 Gbit/s 0.8.
+#[test]
+fn gaps_are_longer_where_long_requests_are_fast() {
+    let storage = storage();
+    let reads = reads(&storage, 20 << 20);
+    let clock = std::cell::Cell::new(0);
+    let long: Vec<u32> = (0..40).collect();
+    let read = |segment: u64, numbers: &[u32], took_ns: i64| {
+        plan(&reads, &storage, segment, numbers);
+        let mut requests = 0;
+        while let Some(run) = reads.next_run(&storage) {
+            reads.read(&storage, run, || clock.replace(clock.get() + took_ns));
+            requests += 1;
+        }
+        reads.restored(segment);
+        requests
+    };
+    assert_eq!(read(1, &[5, 20], 0), 2, "nothing is known yet");
+    // Four megabytes in 32 ms, and in 3.2; processors are busy with others most of the time.
+    let changes = |segments: Range<u64>, of_eight: u64, took_ns: i64| {
+        let before = read(0, &[5, 20], 0);
+        segments.into_iter().find(|segment| {
+            let is_soon = segment % 8 < of_eight;
+            assert_eq!(read(*segment, &long, if is_soon { took_ns } else { 32_000_000 }), 1);
+            read(0, &[5, 20], 0) != before
+        })
+    };
+    assert_eq!(changes(8..60, 0, 0), None);
+    assert!(changes(64..80, 2, 3_200_000).is_some());
+    assert_eq!(read(0, &[5, 20], 0), 1);
+    assert_eq!(read(0, &[5, 26], 32_000_000), 1);
+    assert_eq!(read(0, &[5, 27], 0), 2, "2,000,000 bytes are near each other, 2,100,000 are not");
+    assert_eq!(changes(88..200, 2, 3_200_000), None);
+    assert!(changes(200..260, 0, 0).is_some());
+    assert_eq!(changes(264..400, 8, 20_000_000), None, "20 ms for 4 MB is 1.6 Gbit/s");
     is_empty(&reads);
 }
 
