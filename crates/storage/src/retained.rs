@@ -199,10 +199,11 @@ impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
             return Vec::new();
         }
         let picked = |(segment, slots)| Group { segment, picked: Picked::of(slots, &chunk).into() };
-        let groups: Vec<Group> = groups.into_iter().map(picked).collect();
+        let mut groups: Vec<Group> = groups.into_iter().map(picked).collect();
         let state = &mut *self.state();
-        // Meanwhile the segments may have been restored.
-        if state.frames.contains_key(&key) {
+        // Meanwhile segments may have been restored.
+        groups.retain(|group| state.segments.contains_key(&group.segment));
+        if !groups.is_empty() {
             state.replace(key, groups);
         }
         state.make_room()

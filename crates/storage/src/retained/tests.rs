@@ -103,3 +103,19 @@ fn what_has_no_room_at_all_is_not_kept() {
     retained.restored(2);
     is_empty(&retained);
 }
+
+#[test]
+fn what_is_restored_meanwhile_is_not_kept() {
+    let retained = Retained::new(1 << 20);
+    for (segment, slots) in [(1, &[0][..]), (2, &[1])] {
+        retained.plan(segment, needed(FRAME, slots));
+    }
+    let slow = |slot| {
+        retained.restored(1);
+        chunk(slot)
+    };
+    assert!(retained.pick(FRAME, slow).is_empty());
+    assert_eq!(kept(&retained), [1]);
+    retained.restored(2);
+    is_empty(&retained);
+}
