@@ -183,8 +183,8 @@ fn a_window_that_ends_stops_the_replication_and_the_next_one_goes_on() {
     at("2030-05-01 23:30:00", &["backup", "web1", "root=disk.raw"]).exits(0);
     at("2030-05-01 23:31:00", &["backup", "web2", "root=disk.raw"]).exits(0);
     let send = ["replicate", "--to", &to, "--prefix", "a-", "--window", "22:00-06:00", "--json"];
-    let thin = [&send[..], &["--limit-write", "2.2m"]].concat();
-    let cut = at("2030-05-02 05:59:50", &thin).exits(7);
+    let thin = [&send[..], &["--limit-write", "1.1m"]].concat();
+    let cut = at("2030-05-02 05:59:40", &thin).exits(7);
     let told = cut.messages();
     let outcomes: Vec<&str> = told.iter().filter_map(|it| it["outcome"].as_str()).collect();
     assert_eq!(outcomes, ["postponed", "postponed"], "{}", cut.printed());
