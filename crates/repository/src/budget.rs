@@ -93,7 +93,7 @@ impl Budget {
 
     /// Bytes of container directories kept in a restore.
     pub fn directories_bytes(self) -> usize {
-        self.part(6 * MIB)
+        self.part(8 * MIB)
     }
 }
 

@@ -29,9 +29,8 @@ const READ_FIRST: u64 = 6;
 /// Segments for which blocks are read from near before they are needed.
 const EAGER_NEAR: usize = 8;
 /// A block is read together with others if one of this many segments needs it; once half of the
-/// memory is taken, one of fewer.
-const WINDOW: u64 = 96;
-const WINDOW_SOON: u64 = 48;
+/// memory is taken, one of fewer: the less memory is left, the fewer.
+const WINDOW: u64 = 256;
 /// A storage is near if more than one in this many of the last short requests took less time for
 /// each mebibyte. From near, most take longer while all processors are busy; from far away, none
 /// takes less.
@@ -176,10 +175,17 @@ impl Drop for Arrival<'_> {
 struct Reach {
     run_bytes: u64,
     gap_bytes: u64,
-    /// The last segment for which that is done, until half of the memory is taken and until all is.
-    last: u64,
-    soon: u64,
+    /// The segment for which a block is read in any case.
+    segment: u64,
     bytes_max: u64,
+}
+
+impl Reach {
+    /// The last segment for which a block is read too, once so many bytes are taken.
+    fn last(&self, bytes: u64) -> u64 {
+        let left = self.bytes_max.saturating_sub(bytes) * 2 * WINDOW / self.bytes_max.max(1);
+        self.segment + left.min(WINDOW)
+    }
 }
 
 impl PlannedReads {
@@ -369,8 +375,7 @@ impl State {
                 (true, false) => GAP_BYTES_NEAR,
                 (false, _) => storage.request_bytes(),
             },
-            soon: segment + WINDOW_SOON,
-            last: segment + WINDOW,
+            segment,
             bytes_max: self.bytes_max,
         }
     }
@@ -408,9 +413,8 @@ impl State {
             if !is_near || end - start > reach.run_bytes || with > reach.bytes_max {
                 return None;
             }
-            let last = if with > reach.bytes_max / 2 { reach.soon } else { reach.last };
             let joins = matches!(planned.data, Data::Absent)
-                && planned.waiting.front().is_some_and(|first| *first <= last);
+                && planned.waiting.front().is_some_and(|first| *first <= reach.last(with));
             bytes = if joins { with } else { bytes };
             Some(joins)
         };

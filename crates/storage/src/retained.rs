@@ -1,7 +1,7 @@
 //! Chunks that planned segments need of frames that are decoded before: a few of each frame are
 //! kept, so that it is not decoded again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,11 @@ impl Picked {
         Some(self.slots[at].1.clone())
     }
 
+    /// The lowest slot; no other chunks of the same frame have it.
+    fn first_slot(&self) -> u16 {
+        self.slots.first().map_or(u16::MAX, |(slot, _)| *slot)
+    }
+
     /// Bytes that it takes in a cache.
     pub fn weight(&self) -> usize {
         // What the cache itself takes for each value.
@@ -73,6 +78,9 @@ struct State<K, P> {
     /// The last segment that has begun.
     begun: u64,
     kept: HashMap<K, Vec<Group>>,
+    /// What the kept groups weigh, their frames and first slots, by the segment that needs them
+    /// first.
+    weights: BTreeMap<u64, BTreeSet<(usize, K, u16)>>,
     /// What all kept chunks weigh, and may weigh.
     bytes: usize,
     bytes_max: usize,
@@ -115,7 +123,7 @@ struct Group {
     picked: Arc<Picked>,
 }
 
-impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
+impl<K: Copy + Hash + Ord, P: Clone> Retained<K, P> {
     /// Keeps at most about so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let state = State {
@@ -123,6 +131,7 @@ impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
             segments: HashMap::new(),
             begun: 0,
             kept: HashMap::new(),
+            weights: BTreeMap::new(),
             bytes: 0,
             bytes_max,
         };
@@ -168,11 +177,10 @@ impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
         for key in state.segments.remove(&segment).unwrap_or_default() {
             let Some(frame) = state.frames.get_mut(&key) else { continue };
             frame.needs.retain(|need| need.segment != segment);
-            let groups = Need::by_segment(frame.needs.iter());
             if frame.needs.is_empty() {
                 state.frames.remove(&key);
             }
-            state.regroup(key, segment, &groups);
+            state.regroup(key, segment);
         }
     }
 
@@ -202,7 +210,7 @@ impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
         let mut groups: Vec<Group> = groups.into_iter().map(picked).collect();
         let state = &mut *self.state();
         // Meanwhile segments may have been restored.
-        groups.retain(|group| state.segments.contains_key(&group.segment));
+        groups.retain(|it| !it.picked.slots.is_empty() && state.segments.contains_key(&it.segment));
         if !groups.is_empty() {
             state.replace(key, groups);
         }
@@ -210,28 +218,47 @@ impl<K: Copy + Eq + Hash, P: Clone> Retained<K, P> {
     }
 }
 
-impl<K: Copy + Eq + Hash, P: Clone> State<K, P> {
+impl<K: Copy + Hash + Ord, P: Clone> State<K, P> {
     /// Keeps these chunks of a frame and no others.
     fn replace(&mut self, key: K, groups: Vec<Group>) {
-        self.bytes += weight(&groups);
-        let before =
-            if groups.is_empty() { self.kept.remove(&key) } else { self.kept.insert(key, groups) };
-        self.bytes -= weight(&before.unwrap_or_default());
+        for group in self.kept.remove(&key).unwrap_or_default() {
+            self.forget(key, &group);
+        }
+        for Group { segment, picked } in &groups {
+            self.bytes += picked.weight();
+            let weights = self.weights.entry(*segment).or_default();
+            weights.insert((picked.weight(), key, picked.first_slot()));
+        }
+        if !groups.is_empty() {
+            self.kept.insert(key, groups);
+        }
     }
 
-    /// What was kept for a segment is kept for the next ones that need it, by `needs`.
-    fn regroup(&mut self, key: K, segment: u64, needs: &[(u64, Vec<u16>)]) {
+    /// A group of a frame is not kept any more.
+    fn forget(&mut self, key: K, Group { segment, picked }: &Group) {
+        self.bytes -= picked.weight();
+        let Some(weights) = self.weights.get_mut(segment) else { return };
+        weights.remove(&(picked.weight(), key, picked.first_slot()));
+        if weights.is_empty() {
+            self.weights.remove(segment);
+        }
+    }
+
+    /// What was kept for a segment is kept for the next ones that need it.
+    fn regroup(&mut self, key: K, segment: u64) {
         let Some(kept) = self.kept.get(&key) else { return };
         if kept.iter().all(|group| group.segment != segment) {
             return;
         }
+        let needs = self.frames.get(&key).map_or(&[][..], |frame| &frame.needs);
+        let needs = Need::by_segment(needs.iter());
         let mut groups = Vec::new();
         for Group { segment: first, picked } in kept {
             if *first != segment {
                 groups.push(Group { segment: *first, picked: Arc::clone(picked) });
                 continue;
             }
-            for (segment, slots) in needs {
+            for (segment, slots) in &needs {
                 let here = |slot: &u16| picked.range(*slot).is_some();
                 let slots: Vec<u16> = slots.iter().copied().filter(here).collect();
                 let picked = match slots.len() {
@@ -252,27 +279,24 @@ impl<K: Copy + Eq + Hash, P: Clone> State<K, P> {
         let mut dropped = Vec::new();
         while self.bytes > self.bytes_max {
             let begun = self.begun;
-            let cost =
-                |group: &Group| to_u64(group.picked.weight()) * group.segment.saturating_sub(begun);
-            let of_frame = |(key, groups): (&K, &Vec<Group>)| {
-                let costs = groups.iter().enumerate().map(|(at, group)| (cost(group), at));
-                costs.max().map(|(cost, at)| (cost, *key, at))
+            let heaviest = |(segment, weights): (&u64, &BTreeSet<(usize, K, u16)>)| {
+                let (weight, key, slot) = *weights.last()?;
+                Some((to_u64(weight) * segment.saturating_sub(begun), key, slot))
             };
-            let costly = self.kept.iter().filter_map(of_frame).max_by_key(|(cost, ..)| *cost);
-            let Some((_, key, at)) = costly else { break };
+            let costly = self.weights.iter().filter_map(heaviest).max_by_key(|(cost, ..)| *cost);
+            let Some((_, key, slot)) = costly else { break };
             let Some(groups) = self.kept.get_mut(&key) else { break };
-            self.bytes -= groups.swap_remove(at).picked.weight();
+            let first = |group: &Group| group.picked.first_slot() == slot;
+            let Some(at) = groups.iter().position(first) else { break };
+            let group = groups.swap_remove(at);
             if groups.is_empty() {
                 self.kept.remove(&key);
             }
+            self.forget(key, &group);
             dropped.extend(self.frames.get(&key).map(|frame| frame.place.clone()));
         }
         dropped
     }
-}
-
-fn weight(groups: &[Group]) -> usize {
-    groups.iter().map(|group| group.picked.weight()).sum()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const FETCHERS_FAR: usize = 24;
 /// read tells.
 const SOON_NS: u64 = 20_000_000;
 /// Most segments that are planned.
-const PLANNED_MAX: usize = 96;
+const PLANNED_MAX: usize = 256;
 /// Segments that are planned before anything is read, so that it is known what is needed together.
 const PLANNED_FIRST: usize = 24;
 

@@ -100,12 +100,12 @@ fn blocks_that_are_here_or_needed_late_are_gaps() {
     plan(&reads, &storage, 4, &[9]);
     assert_eq!(read_all(&reads, &storage), [[8, 9, 12, 13]], "across two that are here");
     plan(&reads, &storage, 5, &[20, 26, 33]);
-    plan(&reads, &storage, 200, &[21, 22, 23, 24, 25, 27, 28, 29, 30, 31, 32]);
+    plan(&reads, &storage, 300, &[21, 22, 23, 24, 25, 27, 28, 29, 30, 31, 32]);
     for segment in 6..14 {
         plan(&reads, &storage, segment, &[]);
     }
     assert_eq!(read_all(&reads, &storage)[0], [20, 26], "six are too long a gap");
-    (1..201).for_each(|segment| reads.restored(segment));
+    (1..301).for_each(|segment| reads.restored(segment));
     is_empty(&reads);
 }
 
@@ -140,18 +140,20 @@ fn a_request_has_an_end_and_does_not_fill_the_memory_with_what_is_needed_late() 
     assert!(runs.iter().map(Vec::len).sum::<usize>() == 90);
     (1..3).for_each(|segment| reads.restored(segment));
     is_empty(&reads);
-    // What is needed in 60 segments takes half of the memory at most: 80 of 160 buffers.
-    let reads = self::reads(&storage, 160 * to_u64(room(u64::from(BLOCK))));
-    plan(&reads, &storage, 100, &[0]);
-    plan(&reads, &storage, 160, &(1..50).collect::<Vec<_>>());
-    plan(&reads, &storage, 101, &[60]);
-    plan(&reads, &storage, 161, &(61..99).collect::<Vec<_>>());
-    plan(&reads, &storage, 102, &[99]);
-    let runs = read_all(&reads, &storage);
-    let lengths: Vec<usize> = runs.iter().map(Vec::len).collect();
-    assert_eq!(lengths[..2], [50, 31], "with the block of segment 102");
-    (100..162).for_each(|segment| reads.restored(segment));
-    is_empty(&reads);
+    // What is needed at the end of the window is read until half of the memory is taken, 80 of 160
+    // buffers; what is needed sooner, until less is left.
+    for (late, buffers) in [(254, 80), (230, 88)] {
+        let reads = self::reads(&storage, 160 * to_u64(room(u64::from(BLOCK))));
+        plan(&reads, &storage, 100, &[0]);
+        plan(&reads, &storage, 100 + late, &(1..50).collect::<Vec<_>>());
+        plan(&reads, &storage, 101, &[60]);
+        plan(&reads, &storage, 101 + late, &(61..BLOCKS).collect::<Vec<_>>());
+        let runs = read_all(&reads, &storage);
+        let lengths: Vec<usize> = runs.iter().map(Vec::len).collect();
+        assert_eq!(lengths[..2], [50, buffers - 50], "{late}");
+        (100..102 + late).for_each(|segment| reads.restored(segment));
+        is_empty(&reads);
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn kept(retained: &Retained<u8, u8>) -> Vec<u16> {
 fn is_empty(retained: &Retained<u8, u8>) {
     let state = retained.state();
     assert!(state.frames.is_empty() && state.segments.is_empty() && state.kept.is_empty());
-    assert_eq!(state.bytes, 0);
+    assert!(state.bytes == 0 && state.weights.is_empty());
 }
 
 /// What a group of so many chunks weighs.
@@ -117,5 +117,24 @@ fn what_is_restored_meanwhile_is_not_kept() {
     assert!(retained.pick(FRAME, slow).is_empty());
     assert_eq!(kept(&retained), [1]);
     retained.restored(2);
+    is_empty(&retained);
+}
+
+/// Of the same frame, for the same segment, and as heavy: each is dropped for itself.
+#[test]
+fn groups_that_are_alike_are_told_apart() {
+    let retained = Retained::new(1 << 20);
+    retained.plan(3, needed(FRAME, &[0, 1]));
+    retained.plan(5, needed(FRAME, &[1, 6]));
+    assert!(retained.pick(FRAME, chunk).is_empty());
+    retained.begin(3);
+    retained.restored(3);
+    assert_eq!((kept(&retained), retained.state().bytes), (vec![1, 6], 2 * weight_of(1)));
+    retained.limit(weight_of(1));
+    retained.plan(4, needed(8, &[0]));
+    assert_eq!(retained.pick(8, chunk), [FRAME, FRAME], "needed later than frame 8");
+    assert_eq!(kept_of(&retained, 8), [0]);
+    assert!(kept(&retained).is_empty());
+    (4..6).for_each(|segment| retained.restored(segment));
     is_empty(&retained);
 }
