@@ -111,6 +111,8 @@ pub(crate) struct Nodes {
     answers: Option<Arc<dyn NodeAnswers>>,
     /// Whether nothing will be stored, so that chunks that are alone in a node count as found.
     pub(crate) is_survey: bool,
+    /// Sealed bytes at which a container is closed.
+    container_bytes: u64,
 }
 
 /// What the storage shows of a node.
@@ -209,7 +211,7 @@ impl Nodes {
             name_store(head, (number, store.id), seen);
             nodes.push(opened);
         }
-        Ok(Self { all: nodes, answers: answers.cloned(), is_survey: false })
+        Ok(Self { all: nodes, answers: answers.cloned(), is_survey: false, container_bytes })
     }
 
     /// The level that looks for chunks in the nodes; `None` if there are none.
@@ -234,7 +236,8 @@ impl Nodes {
         }
         let answers = self.answers.clone();
         let objects = Arc::clone(objects);
-        let near = (!self.is_survey && !open.is_empty()).then(Neighbourhoods::default);
+        let leaves = !self.is_survey && !open.is_empty();
+        let near = leaves.then(|| Neighbourhoods::new(self.container_bytes));
         Some(Box::new(NodeLevel { open, closed, router, answers, objects, near }))
     }
 }
@@ -301,13 +304,14 @@ impl NodeLevel {
     fn leave_lonely(&mut self, chunks: &mut [DraftChunk], ranges: &[Range<usize>]) {
         let Some(near) = &mut self.near else { return };
         let is_of_node = |place: &Reference| place.store() >= FIRST_NODE && !place.is_zero();
-        let found = chunks.iter().filter_map(|chunk| Some(chunk.found?.0));
-        near.refer(found.filter(is_of_node));
+        let found = chunks.iter().filter_map(|it| Some((it.found?.0, to_u64(it.range.len()))));
+        near.refer(found.filter(|(place, _)| is_of_node(place)));
         for chunk in ranges.iter().flat_map(Clone::clone) {
             let chunk = &mut chunks[chunk];
-            let may_leave = chunk.is_read;
+            let (may_leave, bytes) = (chunk.is_read, to_u64(chunk.range.len()));
             chunk.found.take_if(|(place, level)| {
-                may_leave && *level == Level::Shared && is_of_node(place) && near.leave(*place)
+                let may_leave = may_leave && *level == Level::Shared && is_of_node(place);
+                may_leave && near.leave(*place, bytes)
             });
         }
     }
