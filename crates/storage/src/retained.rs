@@ -52,7 +52,7 @@ impl Picked {
         Some(self.slots[at].1.clone())
     }
 
-    /// The lowest slot; no other chunks of the same frame have it.
+    /// The lowest slot, which no other group of the same frame has.
     fn first_slot(&self) -> u16 {
         self.slots.first().map_or(u16::MAX, |(slot, _)| *slot)
     }

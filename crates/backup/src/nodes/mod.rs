@@ -111,7 +111,7 @@ pub(crate) struct Nodes {
     answers: Option<Arc<dyn NodeAnswers>>,
     /// Whether nothing will be stored, so that chunks that are alone in a node count as found.
     pub(crate) is_survey: bool,
-    /// Sealed bytes at which a container is closed.
+    /// Sealed bytes at which a container is closed, as configured; with several nodes, sooner.
     container_bytes: u64,
 }
 
