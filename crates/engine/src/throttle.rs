@@ -340,6 +340,10 @@ impl Storage for Throttled<Arc<dyn Storage>> {
         self.inner.request_bytes()
     }
 
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.inner.soonest_answer_ns()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

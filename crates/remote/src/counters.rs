@@ -1,8 +1,15 @@
-//! Counts the requests to a store; each one costs money.
+//! Counts the requests to a store, each of which costs money, and notes how soon it answers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use silt_storage::Usage;
+
+use crate::witness::Outcome;
+
+/// Answers that tell how far away a store is: any may have waited for a processor.
+const ANSWERS_TELL: u64 = 6;
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -13,6 +20,14 @@ pub(crate) struct Counters {
     deletes: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    answers: Mutex<Answers>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Answers {
+    count: u64,
+    /// The shortest time in which one began.
+    soonest: Option<Duration>,
 }
 
 fn add(counter: &AtomicU64, count: usize) {
@@ -38,6 +53,19 @@ impl Counters {
     }
     pub(crate) fn delete(&self) {
         add(&self.deletes, 1);
+    }
+    /// A request ended so.
+    pub(crate) fn answered(&self, outcome: &Outcome) {
+        let Some(after) = outcome.began_after else { return };
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.count += 1;
+        answers.soonest = Some(answers.soonest.map_or(after, |soonest| soonest.min(after)));
+    }
+    /// The shortest time in which an answer began, in nanoseconds; `None` until there were enough.
+    pub(crate) fn soonest_answer_ns(&self) -> Option<u64> {
+        let answers = *self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let soonest = answers.soonest.filter(|_| answers.count >= ANSWERS_TELL)?;
+        Some(u64::try_from(soonest.as_nanos()).unwrap_or(u64::MAX))
     }
     pub(crate) fn usage(&self) -> Usage {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -5,12 +5,15 @@
 //! code that interprets the call's error reads the record.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use http::Uri;
 use http_body_util::BodyExt;
 use object_store::client::{
     HttpClient, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
+
+use tokio::time::Instant;
 
 use crate::refusal::Refusal;
 
@@ -31,6 +34,8 @@ pub(crate) struct Outcome {
     pub(crate) refusal: Option<Box<Refusal>>,
     /// Whether the last request asked for credentials and failed.
     pub(crate) lacks_credentials: bool,
+    /// The time in which the answer began, if it was no error.
+    pub(crate) began_after: Option<Duration>,
 }
 
 tokio::task_local! {
@@ -63,16 +68,18 @@ pub(crate) struct Witness(pub(crate) HttpClient);
 impl HttpService for Witness {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let lacks_credentials = asks_for_credentials(request.uri());
-        note(Outcome { refusal: None, lacks_credentials });
+        note(Outcome { lacks_credentials, ..Outcome::default() });
+        let asked = Instant::now();
         let answer = self.0.execute(request).await?;
         if answer.status().is_success() {
-            note(Outcome::default());
+            note(Outcome { began_after: Some(asked.elapsed()), ..Outcome::default() });
             return Ok(answer);
         }
         let (parts, body) = answer.into_parts();
         let body = beginning(body).await?;
         let refusal = Refusal::new(parts.status, &String::from_utf8_lossy(&body));
-        note(Outcome { refusal: Some(Box::new(refusal)), lacks_credentials });
+        let refusal = Some(Box::new(refusal));
+        note(Outcome { refusal, lacks_credentials, began_after: None });
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
 }

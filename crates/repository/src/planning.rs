@@ -68,7 +68,7 @@ impl ChunkReader {
         self.cache.planned.next_run(&self.objects.storage)
     }
 
-    /// Whether what was read came late; `None` if too little was read to tell.
+    /// Whether the storage is far away; `None` if too little was read to tell.
     pub fn is_far(&self) -> Option<bool> {
         self.cache.planned.is_far()
     }

@@ -534,6 +534,10 @@ impl Storage for CachedStorage {
         self.inner.request_bytes()
     }
 
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.inner.soonest_answer_ns()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

@@ -189,6 +189,10 @@ impl<S: Storage> Storage for CrashStorage<S> {
         self.inner.request_bytes()
     }
 
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.inner.soonest_answer_ns()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.inner.guarantees()
     }

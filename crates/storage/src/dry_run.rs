@@ -140,6 +140,10 @@ impl Storage for DryRunStorage {
         self.inner.request_bytes()
     }
 
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.inner.soonest_answer_ns()
+    }
+
     fn guarantees(&self) -> Guarantees {
         Guarantees { durable_on_return: false, ..self.inner.guarantees() }
     }

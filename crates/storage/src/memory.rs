@@ -24,6 +24,7 @@ type Objects = BTreeMap<Key, Arc<Vec<u8>>>;
 pub struct MemoryStorage {
     objects: Mutex<Objects>,
     request_bytes: u64,
+    soonest_answer_ns: Option<u64>,
     /// 0 for the default.
     requests_at_once: usize,
 }
@@ -38,14 +39,21 @@ impl MemoryStorage {
     #[must_use]
     pub fn snapshot(&self) -> Self {
         // Bytes are shared until one side damages them; nothing else changes objects.
-        let Self { request_bytes, requests_at_once, .. } = *self;
-        Self { objects: Mutex::new(self.objects().clone()), request_bytes, requests_at_once }
+        let Self { request_bytes, soonest_answer_ns, requests_at_once, .. } = *self;
+        let objects = Mutex::new(self.objects().clone());
+        Self { objects, request_bytes, soonest_answer_ns, requests_at_once }
     }
 
     /// The same with another value of [`Storage::request_bytes`].
     #[must_use]
     pub fn far(self, request_bytes: u64) -> Self {
         Self { request_bytes, ..self }
+    }
+
+    /// The same with a value of [`Storage::soonest_answer_ns`].
+    #[must_use]
+    pub fn answering_in(self, soonest_ns: u64) -> Self {
+        Self { soonest_answer_ns: Some(soonest_ns), ..self }
     }
 
     /// The same with another value of [`Storage::requests_at_once`].
@@ -153,6 +161,10 @@ impl Storage for MemoryStorage {
 
     fn request_bytes(&self) -> u64 {
         self.request_bytes
+    }
+
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.soonest_answer_ns
     }
 
     fn guarantees(&self) -> Guarantees {

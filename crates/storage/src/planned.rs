@@ -31,18 +31,20 @@ const EAGER_NEAR: usize = 8;
 /// A block is read together with others if one of this many segments needs it; once half of the
 /// memory is taken, one of fewer: the less memory is left, the fewer.
 const WINDOW: u64 = 256;
-/// A storage is near if more than one in this many of the last short requests took less time for
-/// each mebibyte. From near, most take longer while all processors are busy; from far away, none
-/// takes less.
-const SOON_ONE_IN: u64 = 8;
+/// A storage is near if one of its answers began sooner. One that notes no answers is near if more
+/// than one in [`SOON_ONE_IN`] of the last short requests took less time for each mebibyte. From
+/// near, most take longer while all processors are busy; from far away, none takes less.
 const SOON_NS: u64 = 8_000_000;
-/// A near storage is fast if more than one in [`SOON_ONE_IN`] of the last long requests took less
+const SOON_ONE_IN: u64 = 8;
+/// A near storage is fast if more than one in [`FAST_ONE_IN`] of the last long requests took less
 /// time for each byte: the network has more than 2.5 Gbit/s, or none lies between.
 const FAST_BYTE_NS: u64 = 3;
+const FAST_ONE_IN: u64 = 32;
 /// The longest request that tells how far away the storage is: longer ones tell how fast it is.
 const SHORT_BYTES: u64 = 2 << 20;
 /// After so many short or long requests, those before count half.
-const JUDGED_LAST: u64 = 32;
+const SHORT_LAST: u64 = 32;
+const LONG_LAST: u64 = 64;
 /// The room of a buffer is a multiple of this, so that it fits more blocks.
 const ROOM_BYTES: usize = 4 << 10;
 
@@ -73,6 +75,8 @@ struct State {
     bytes: u64,
     /// Requests that are under way.
     reading: usize,
+    /// The shortest time in which an answer began, if the storage notes it.
+    soonest_answer_ns: Option<u64>,
     /// The short and the long requests that were answered of late.
     short: Judged,
     long: Judged,
@@ -91,17 +95,19 @@ struct Judged {
 }
 
 impl Judged {
-    fn add(&mut self, was_soon: bool) {
-        if self.all >= JUDGED_LAST {
+    /// After `last` of them, those before count half.
+    fn add(&mut self, was_soon: bool, last: u64) {
+        if self.all >= last {
             (self.all, self.soon) = (self.all / 2, self.soon.div_ceil(2));
         }
         self.all += 1;
         self.soon += u64::from(was_soon);
     }
 
-    /// Whether enough of them took little time; others may have waited for processors.
-    fn are_soon(&self) -> bool {
-        self.soon * SOON_ONE_IN > self.all
+    /// Whether more than one in so many of them took little time; others may have waited for
+    /// processors.
+    fn are_soon(&self, one_in: u64) -> bool {
+        self.soon * one_in > self.all
     }
 }
 
@@ -204,6 +210,7 @@ impl PlannedReads {
     pub fn plan(&self, storage: &dyn Storage, segment: u64, mut blocks: Vec<PlannedBlock>) {
         let has_copies = |name: &str| Key::new(name).map_or(true, |key| storage.copies(&key) > 1);
         blocks.retain(|block| block.length <= BLOCK_BYTES_MAX && block.length > 0);
+        self.note_soonest_answer(storage);
         for of_object in blocks.chunk_by(|one, next| one.name == next.name) {
             if has_copies(&of_object[0].name) {
                 continue;
@@ -233,17 +240,15 @@ impl PlannedReads {
     /// them. Whoever gets them must [`read`](Self::read) them.
     pub fn next_run(&self, storage: &dyn Storage) -> Option<Run> {
         let state = &mut *self.state();
-        let is_near = state.is_near();
-        // The first ones tell how far away the storage is.
-        let reading_max = match state.short.all {
-            0..READ_FIRST => READ_FIRST_MAX,
-            _ if is_near => READ_NEAR_MAX,
-            _ => usize::MAX,
+        let (reading_max, eager) = match state.is_far() {
+            // The first ones tell how far away the storage is.
+            None => (READ_FIRST_MAX, usize::MAX),
+            Some(false) => (READ_NEAR_MAX, EAGER_NEAR),
+            Some(true) => (usize::MAX, usize::MAX),
         };
         if state.reading >= reading_max {
             return None;
         }
-        let eager = if is_near { EAGER_NEAR } else { usize::MAX };
         let (segment, (name, offset)) = state.next_absent(eager)?;
         let reach = state.reach(storage, segment);
         if state.bytes > 0 && state.bytes + reach.run_bytes > state.bytes_max {
@@ -256,8 +261,13 @@ impl PlannedReads {
 
     /// Whether the storage is far away; `None` until enough was read to tell.
     pub fn is_far(&self) -> Option<bool> {
-        let state = self.state();
-        (state.short.all >= READ_FIRST).then(|| !state.is_near())
+        self.state().is_far()
+    }
+
+    /// Asks the storage how far away it is: its answers come to it before they come here.
+    fn note_soonest_answer(&self, storage: &dyn Storage) {
+        let soonest_ns = storage.soonest_answer_ns();
+        self.state().soonest_answer_ns = soonest_ns;
     }
 
     /// Reads blocks; `now_ns` is the time. What can't be read is left to who needs it.
@@ -276,6 +286,7 @@ impl PlannedReads {
         let read = Key::new(&*arrival.name).and_then(|key| storage.get_blocks(&key, blocks));
         arrival.took_ns = Some(begun_ns.abs_diff(now_ns()));
         arrival.blocks = read.unwrap_or_default();
+        self.note_soonest_answer(storage);
     }
 
     /// Whether a block will be there when it is [taken](Self::take).
@@ -352,25 +363,30 @@ impl PlannedReads {
 }
 
 impl State {
-    fn is_near(&self) -> bool {
-        self.short.are_soon()
+    /// Whether the storage is far away; `None` until enough was read to tell.
+    fn is_far(&self) -> Option<bool> {
+        if let Some(soonest_ns) = self.soonest_answer_ns {
+            return Some(soonest_ns >= SOON_NS);
+        }
+        (self.short.all >= READ_FIRST).then(|| !self.short.are_soon(SOON_ONE_IN))
     }
 
     /// A request for so many bytes was answered.
     fn judge(&mut self, bytes: u64, took_ns: u64) {
-        match bytes {
-            ..=SHORT_BYTES => self.short.add(took_ns < SOON_NS * bytes.div_ceil(1 << 20)),
-            _ => self.long.add(took_ns < FAST_BYTE_NS * bytes),
+        if bytes <= SHORT_BYTES {
+            self.short.add(took_ns < SOON_NS * bytes.div_ceil(1 << 20), SHORT_LAST);
+        } else {
+            self.long.add(took_ns < FAST_BYTE_NS * bytes, LONG_LAST);
         }
     }
 
     /// How much is read around what a segment needs.
     fn reach(&self, storage: &dyn Storage, segment: u64) -> Reach {
-        let is_near = self.is_near();
+        let is_near = self.is_far() == Some(false);
         let run_bytes = if is_near { RUN_BYTES_NEAR } else { RUN_BYTES_FAR };
         Reach {
             run_bytes: run_bytes.min(self.bytes_max / 3),
-            gap_bytes: match (is_near, self.long.are_soon()) {
+            gap_bytes: match (is_near, self.long.are_soon(FAST_ONE_IN)) {
                 (true, true) => GAP_BYTES_FAST,
                 (true, false) => GAP_BYTES_NEAR,
                 (false, _) => storage.request_bytes(),

@@ -239,6 +239,10 @@ impl Storage for Replicated {
         self.reachable().map(Storage::request_bytes).max().unwrap_or(0)
     }
 
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.reachable().filter_map(Storage::soonest_answer_ns).max()
+    }
+
     fn guarantees(&self) -> Guarantees {
         self.reachable().map(Storage::guarantees).fold(Guarantees::ALL, both)
     }

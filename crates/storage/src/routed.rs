@@ -158,6 +158,10 @@ impl Storage for Routed {
         self.main.request_bytes().max(self.apart.request_bytes())
     }
 
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.main.soonest_answer_ns().max(self.apart.soonest_answer_ns())
+    }
+
     fn guarantees(&self) -> Guarantees {
         both(self.main.guarantees(), self.apart.guarantees())
     }

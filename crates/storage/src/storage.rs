@@ -223,6 +223,14 @@ pub trait Storage: Send + Sync {
         0
     }
 
+    /// Returns the shortest time in which an answer of the storage began so far, in nanoseconds, if
+    /// the storage notes it; of several places, that of the farthest one. No answer can begin
+    /// sooner than the way to the storage and back takes. So it tells how far away the storage is,
+    /// however long most requests wait for processors.
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the requests so far, if the storage counts them.
     fn usage(&self) -> Option<Usage> {
         None
@@ -302,6 +310,9 @@ macro_rules! storage_through_pointer {
             }
             fn request_bytes(&self) -> u64 {
                 (**self).request_bytes()
+            }
+            fn soonest_answer_ns(&self) -> Option<u64> {
+                (**self).soonest_answer_ns()
             }
             fn usage(&self) -> Option<Usage> {
                 (**self).usage()

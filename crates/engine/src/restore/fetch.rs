@@ -21,17 +21,19 @@ use super::{Restore, part};
 /// Number of threads that plan and read from storage that is far away, each of which mostly waits
 /// for an answer.
 const FETCHERS_FAR: usize = 24;
-/// Storage is far away if planning a segment takes longer and asks it for something, until what was
-/// read tells.
+const FETCHERS_NEAR_MIN: usize = 4;
+/// Storage that notes no answers is far away if planning a segment takes longer and asks it for
+/// something, until what was read tells.
 const SOON_NS: u64 = 20_000_000;
 /// Most segments that are planned.
 const PLANNED_MAX: usize = 256;
 /// Segments that are planned before anything is read, so that it is known what is needed together.
 const PLANNED_FIRST: usize = 24;
 
-/// Number of threads that plan and read from near; more would only take memory.
+/// Number of threads that plan and read from near: a few can wait for the storage's disks. More
+/// would only take memory.
 pub(super) fn fetchers_near() -> usize {
-    (jobs(0) / 2).max(2)
+    (jobs(0) / 2).max(FETCHERS_NEAR_MIN)
 }
 
 /// How far the restore is, and how far the planning.

@@ -116,6 +116,12 @@ impl ObjectFolder {
         self.counters.usage()
     }
 
+    /// Returns the shortest time in which an answer began so far, in nanoseconds; `None` until
+    /// there were enough answers to tell.
+    pub fn soonest_answer_ns(&self) -> Option<u64> {
+        self.counters.soonest_answer_ns()
+    }
+
     /// Returns the object's name in the store. Fails with `Invalid` if the store does not allow the
     /// name.
     pub fn path(&self, key: &Key) -> Result<Path> {
@@ -139,6 +145,7 @@ impl ObjectFolder {
         call: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Failure> {
         let (result, outcome) = self.runtime().block_on(witnessed(call));
+        self.counters.answered(&outcome);
         result.map_err(|error| Failure::new(error, outcome))
     }
 
@@ -185,6 +192,7 @@ impl ObjectFolder {
         let reading = witnessed(body_of(Arc::clone(&self.store), path.clone(), options, body));
         let read = self.runtime().block_on(self.runtime().spawn(reading));
         let (read, outcome) = read.unwrap_or_else(|ended| resume_unwind(ended.into_panic()));
+        self.counters.answered(&outcome);
         read.map_err(|error| Failure::new(error, outcome))
     }
 

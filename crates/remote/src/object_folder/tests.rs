@@ -1,6 +1,7 @@
 //! The client of S3 itself, and answers that are given to it in place of a server's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Response;
 use object_store::aws::AmazonS3Builder;
@@ -17,9 +18,10 @@ use silt_format::{Advice, Error, ErrorKind};
 use silt_storage::{ByteRange, Key};
 
 use super::ObjectFolder;
+use crate::counters::Counters;
 use crate::failure::{Failure, WORDS};
 use crate::network::Network;
-use crate::witness::{Witness, witnessed};
+use crate::witness::{Outcome, Witness, witnessed};
 
 /// Answers every request alike, or not at all.
 #[derive(Clone, Debug)]
@@ -206,6 +208,35 @@ fn a_client_may_have_a_rule_of_its_own() {
     let kind = |folder: &ObjectFolder| folder.head(&key).unwrap_err().kind();
     assert_eq!(kind(&folder), ErrorKind::NotFound);
     assert_eq!(kind(&folder.with_error_kinds(|_| Some(ErrorKind::Denied))), ErrorKind::Denied);
+}
+
+/// Six answers, since any may have waited for a processor; and refusals may come from elsewhere.
+#[test]
+fn the_soonest_of_enough_answers_tells_how_far_away_the_store_is() {
+    let of = |answers| {
+        let network = Network::shared().unwrap();
+        ObjectFolder::new(store(answers), network, "x", "s3://b/x", 0)
+    };
+    let key = Key::new("a").unwrap();
+    let headers = &[("content-length", "1"), MODIFIED];
+    let (folder, refusing) = (of(Answers { headers, ..answer(200, "x") }), of(answer(404, "")));
+    let mut bytes = Vec::new();
+    for count in 1..8 {
+        match count % 2 {
+            0 => drop(folder.head(&key).unwrap()),
+            _ => folder.get(&key, ByteRange::Full, &mut bytes).unwrap(),
+        }
+        assert_eq!(folder.soonest_answer_ns().is_some(), count >= 6, "{count}");
+        refusing.head(&key).unwrap_err();
+    }
+    assert!(folder.soonest_answer_ns().unwrap() < 60_000_000_000);
+    assert_eq!(refusing.soonest_answer_ns(), None);
+    let (soon, late) = (Duration::from_millis(2), Duration::from_millis(30));
+    let counters = Counters::default();
+    for began_after in [late, late, soon, late, late, late].map(Some) {
+        counters.answered(&Outcome { began_after, ..Outcome::default() });
+    }
+    assert_eq!(counters.soonest_answer_ns(), Some(2_000_000));
 }
 
 /// Nothing is allocated for what nobody reads at once.

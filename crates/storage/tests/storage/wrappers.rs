@@ -86,6 +86,10 @@ impl Storage for Asked {
         self.note("request_bytes");
         11
     }
+    fn soonest_answer_ns(&self) -> Option<u64> {
+        self.note("soonest_answer_ns");
+        Some(13)
+    }
     fn usage(&self) -> Option<Usage> {
         self.note("usage");
         None
@@ -101,7 +105,7 @@ impl Storage for Asked {
 }
 
 /// Calls each method once; the methods by name.
-fn call_all(storage: &dyn Storage) -> [&'static str; 18] {
+fn call_all(storage: &dyn Storage) -> [&'static str; 19] {
     let key = Key::new("kind/store/object").unwrap();
     let mut into = Vec::new();
     storage.get(&key, ByteRange::Full, &mut into).unwrap();
@@ -115,6 +119,7 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 18] {
     assert!(storage.forget(&key));
     assert_eq!((storage.uploads(), storage.request_bytes()), (7, 11));
     assert_eq!(storage.requests_at_once(), 9);
+    assert_eq!(storage.soonest_answer_ns(), Some(13));
     storage.usage();
     storage.guarantees();
     storage.describe();
@@ -138,6 +143,7 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 18] {
         "uploads",
         "requests_at_once",
         "request_bytes",
+        "soonest_answer_ns",
         "usage",
         "guarantees",
         "describe",
