@@ -12,7 +12,6 @@ use http_body_util::BodyExt;
 use object_store::client::{
     HttpClient, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
-
 use tokio::time::Instant;
 
 use crate::refusal::Refusal;

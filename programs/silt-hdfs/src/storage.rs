@@ -177,10 +177,6 @@ impl Storage for HdfsStorage {
         REQUEST_BYTES
     }
 
-    fn soonest_answer_ns(&self) -> Option<u64> {
-        self.folder.soonest_answer_ns()
-    }
-
     fn usage(&self) -> Option<Usage> {
         Some(self.folder.usage())
     }

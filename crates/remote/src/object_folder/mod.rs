@@ -118,7 +118,7 @@ impl ObjectFolder {
 
     /// Returns the shortest time in which an answer began so far, in nanoseconds; `None` until
     /// there were enough answers to tell.
-    pub fn soonest_answer_ns(&self) -> Option<u64> {
+    pub(crate) fn soonest_answer_ns(&self) -> Option<u64> {
         self.counters.soonest_answer_ns()
     }
 
