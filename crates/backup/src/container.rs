@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
-    ApplicationRun, BLOCK_OVERHEAD_BYTES, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error,
-    FRAMES_MAX, Fingerprint, FramePacker, HEADER_BYTES, ObjectKind, ObjectTag, RawFrame, Reference,
-    Result, Sealer, SeriesId, large_frame_bytes, names,
+    ApplicationRun, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error, FRAMES_MAX, Fingerprint,
+    FramePacker, HEADER_BYTES, ObjectKind, ObjectTag, RawFrame, Reference, Result, Sealer,
+    SeriesId, large_frame_bytes, names,
 };
 use silt_repository::objects::{Address, Objects, close_object};
 use silt_repository::upload::Uploads;
 use silt_repository::upload_queue::Upload;
 
 use silt_routing::Application;
-use silt_storage::AlignedBuffer;
+use silt_storage::Pieces;
 
 use super::packed_frames::PackedFrames;
 use super::pipeline::{FRAMES_IN_FLIGHT, FrameJob, LARGE_FRAMES_IN_FLIGHT, Pipeline};
@@ -56,7 +56,7 @@ struct OpenContainer {
     /// Their sizes before compression together, in bytes.
     in_flight_bytes: usize,
     /// Header and sealed frames.
-    body: AlignedBuffer,
+    body: Pieces,
 }
 
 /// A frame that is being sealed.
@@ -129,6 +129,34 @@ impl ContainerWriter {
         self.application = application.0;
     }
 
+    /// Ends the frame, and the container, that a chunk of so many bytes does not fit into. Whether
+    /// the chunk would begin a container.
+    pub(crate) fn make_room(
+        &mut self,
+        pipeline: &Pipeline<'_>,
+        chunk_bytes: usize,
+        fingerprint: &Fingerprint,
+    ) -> Result<bool> {
+        if let Some(bytes) = self.packed.begins(fingerprint) {
+            self.end_frame(pipeline)?;
+            self.packed_bytes = Some(bytes.min(self.large_frame_bytes));
+        }
+        let frame_bytes = self.packed_bytes.unwrap_or(self.frame_bytes);
+        let open = self.open.as_ref();
+        if open.is_some_and(|open| open.packer.must_end_before(chunk_bytes, frame_bytes)) {
+            self.end_frame(pipeline)?;
+        }
+        if self.open.as_ref().is_some_and(|open| open.packer.slots() == CONTAINER_SLOTS_MAX) {
+            self.close(pipeline)?;
+        }
+        Ok(self.open.is_none())
+    }
+
+    /// Bytes of the container that is being filled: its header and sealed frames.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.body.len())
+    }
+
     /// Adds a chunk. The returned reference becomes valid when the session commits.
     pub fn append(
         &mut self,
@@ -136,30 +164,18 @@ impl ContainerWriter {
         chunk: &[u8],
         fingerprint: Fingerprint,
     ) -> Result<Reference> {
-        if let Some(bytes) = self.packed.begins(&fingerprint) {
-            self.end_frame(pipeline)?;
-            self.packed_bytes = Some(bytes.min(self.large_frame_bytes));
-        }
+        self.make_room(pipeline, chunk.len(), &fingerprint)?;
         let frame_bytes = self.packed_bytes.unwrap_or(self.frame_bytes);
-        let open = self.open.as_ref();
-        if open.is_some_and(|open| open.packer.must_end_before(chunk.len(), frame_bytes)) {
-            self.end_frame(pipeline)?;
-        }
-        if self.open.as_ref().is_some_and(|open| open.packer.slots() == CONTAINER_SLOTS_MAX) {
-            self.close(pipeline)?;
-        }
-        let capacity = self.body_bytes_max();
         let open = match &mut self.open {
             Some(open) => open,
             none => {
-                let body = self.uploads.buffer(capacity);
                 let packer = FramePacker::new(pipeline.frame_buffer(0));
                 let number = self.next_number;
                 self.next_number = number.checked_add(1).ok_or_else(|| {
                     Error::invalid("the series has used all 2^32 container numbers")
                 })?;
                 let address = Address::tagged(ObjectKind::Container, self.series, number, self.tag);
-                none.insert(OpenContainer::new(&self.objects, address, number, packer, body)?)
+                none.insert(OpenContainer::new(&self.objects, address, number, packer)?)
             }
         };
         if frame_bytes > self.small_frame_bytes {
@@ -190,7 +206,7 @@ impl ContainerWriter {
         open.in_flight.push_back(InFlight { ticket, number, raw_bytes });
         open.in_flight_bytes += raw_bytes;
         while open.in_flight.len() >= self.frames_in_flight || open.in_flight_bytes > bytes_max {
-            self.stored_bytes += open.settle_one(pipeline)?;
+            self.stored_bytes += open.settle_one(&self.objects, pipeline)?;
         }
         let frames_full = open.packer.frames() == FRAMES_MAX;
         if open.body.len() >= self.container_bytes || frames_full {
@@ -206,7 +222,7 @@ impl ContainerWriter {
         self.end_frame(pipeline)?;
         let Some(mut open) = self.open.take() else { return Ok(()) };
         while !open.in_flight.is_empty() {
-            self.stored_bytes += open.settle_one(pipeline)?;
+            self.stored_bytes += open.settle_one(&self.objects, pipeline)?;
         }
         let directory = open.packer.directory();
         let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
@@ -214,13 +230,6 @@ impl ContainerWriter {
         pipeline.recycle_frame(open.packer.into_buffer());
         let name = names::container(self.series, open.number, self.tag);
         self.uploads.submit(Upload { name, number: open.number, body: open.body, end })
-    }
-
-    /// Room for a container that closes when it is full while frames are still being sealed.
-    fn body_bytes_max(&self) -> usize {
-        let in_flight = self.in_flight_bytes_max() + self.large_frame_bytes;
-        let overhead = (self.frames_in_flight + 1) * BLOCK_OVERHEAD_BYTES;
-        HEADER_BYTES + self.container_bytes + in_flight + overhead
     }
 
     /// Maximum size of the frames that are being sealed, before compression.
@@ -239,15 +248,10 @@ impl ContainerWriter {
 }
 
 impl OpenContainer {
-    fn new(
-        objects: &Objects,
-        address: Address,
-        number: u32,
-        packer: FramePacker,
-        mut body: AlignedBuffer,
-    ) -> Result<Self> {
+    fn new(objects: &Objects, address: Address, number: u32, packer: FramePacker) -> Result<Self> {
         let (header, sealer) = objects.begin_container(address)?;
-        body.extend_from_slice(&header.encode());
+        let mut body = Pieces::default();
+        body.extend(&header.encode(), || objects.buffers.pieces.take());
         Ok(Self {
             number,
             sealer: Arc::new(sealer),
@@ -259,12 +263,12 @@ impl OpenContainer {
     }
 
     /// Takes the oldest sealed frame back; returns its size in bytes.
-    fn settle_one(&mut self, pipeline: &Pipeline<'_>) -> Result<u64> {
+    fn settle_one(&mut self, objects: &Objects, pipeline: &Pipeline<'_>) -> Result<u64> {
         let Some(oldest) = self.in_flight.pop_front() else { return Ok(0) };
         self.in_flight_bytes -= oldest.raw_bytes;
         let sealed = pipeline.sealed(oldest.ticket)?;
         self.packer.place(oldest.number, self.body.len(), sealed.len());
-        self.body.extend_from_slice(&sealed);
+        self.body.extend(&sealed, || objects.buffers.pieces.take());
         let bytes = to_u64(sealed.len());
         pipeline.recycle_frame(sealed);
         Ok(bytes)

@@ -8,7 +8,7 @@ use object_store::ClientOptions;
 use object_store::client::{ClientConfigKey, HttpClient, HttpConnector, ReqwestConnector};
 use silt_format::{Error, Result};
 
-use crate::network::Network;
+use crate::network::{Client, Network};
 use crate::settings::Settings;
 use crate::witness::Witness;
 
@@ -19,14 +19,13 @@ const DISTINCT: [ClientConfigKey; 2] =
 /// Connections to one store.
 #[derive(Clone)]
 pub(crate) struct Connections {
-    options: ClientOptions,
-    http: HttpClient,
+    client: Client,
     network: Arc<Network>,
 }
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Connections").field("options", &self.client.options).finish_non_exhaustive()
     }
 }
 
@@ -37,14 +36,18 @@ impl Connections {
         is_clear: bool,
         wrong: impl FnOnce(&object_store::Error) -> Error,
     ) -> Result<Self> {
-        let (network, (manner, options)) = (Network::shared()?, settings.connection(is_clear)?);
-        let http = network.client(&manner, || witnessing(&options));
-        Ok(Self { http: http.map_err(|error| wrong(&error))?, options, network })
+        let (network, manner) = (Network::shared()?, settings.manner(is_clear)?);
+        let client = network.client(&manner, || {
+            let options = settings.client_options(&manner)?;
+            let http = witnessing(&options).map_err(|error| wrong(&error))?;
+            Ok(Client { options, http })
+        })?;
+        Ok(Self { client, network })
     }
 
     /// How they are made.
     pub(crate) fn options(&self) -> &ClientOptions {
-        &self.options
+        &self.client.options
     }
 
     /// Whose connections they are.
@@ -54,7 +57,7 @@ impl Connections {
 
     /// What sends requests over them.
     pub(crate) fn http(&self) -> &HttpClient {
-        &self.http
+        &self.client.http
     }
 }
 
@@ -67,8 +70,8 @@ fn witnessing(options: &ClientOptions) -> object_store::Result<HttpClient> {
 impl HttpConnector for Connections {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let of = |options: &ClientOptions| DISTINCT.map(|key| options.get_config_value(&key));
-        if of(options) == of(&self.options) {
-            return Ok(self.http.clone());
+        if of(options) == of(&self.client.options) {
+            return Ok(self.client.http.clone());
         }
         witnessing(options)
     }

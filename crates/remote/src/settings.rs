@@ -86,32 +86,37 @@ impl Settings {
         }
     }
 
-    /// How connections are made, and what tells them from others; unencrypted ones only if asked
-    /// for.
-    pub(crate) fn connection(&self, is_clear: bool) -> Result<(Manner, ClientOptions)> {
+    /// How connections are made; unencrypted ones only if asked for.
+    pub(crate) fn manner(&self, is_clear: bool) -> Result<Manner> {
+        let certificates = match self.variable("AWS_CA_BUNDLE") {
+            Some(file) => std::fs::read(file)
+                .map_err(|error| Error::io(format!("read the certificates of {file}"), error))?,
+            None => Vec::new(),
+        };
+        let timeout = self.timeout.unwrap_or(REQUEST_TIMEOUT);
+        Ok(Manner { is_clear, timeout, idle_max: self.connections, certificates })
+    }
+
+    /// The options of a client whose connections are made in this manner.
+    pub(crate) fn client_options(&self, manner: &Manner) -> Result<ClientOptions> {
         static PROVIDER: Once = Once::new();
         // Fails only where somebody has chosen one before, which is as good.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-        let timeout = self.timeout.unwrap_or(REQUEST_TIMEOUT);
-        let idle_max = self.connections;
-        let mut manner = Manner { is_clear, timeout, idle_max, certificates: Vec::new() };
         let mut options = ClientOptions::new()
-            .with_allow_http(is_clear)
+            .with_allow_http(manner.is_clear)
             .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_timeout(timeout);
-        if let Some(connections) = idle_max {
+            .with_timeout(manner.timeout);
+        if let Some(connections) = manner.idle_max {
             options = options.with_pool_max_idle_per_host(connections);
         }
-        if let Some(file) = self.variable("AWS_CA_BUNDLE") {
-            let failed = |error| Error::io(format!("read the certificates of {file}"), error);
-            let text = std::fs::read(file).map_err(failed)?;
-            let wrong = |error| Error::invalid(format!("{file} holds no certificates: {error}"));
-            for certificate in Certificate::from_pem_bundle(&text).map_err(wrong)? {
-                options = options.with_root_certificate(certificate);
-            }
-            manner.certificates = text;
+        let wrong = |error| {
+            let file = self.variable("AWS_CA_BUNDLE").unwrap_or_default();
+            Error::invalid(format!("{file} holds no certificates: {error}"))
+        };
+        for certificate in Certificate::from_pem_bundle(&manner.certificates).map_err(wrong)? {
+            options = options.with_root_certificate(certificate);
         }
-        Ok((manner, options))
+        Ok(options)
     }
 
     /// The storage class of a new object.

@@ -42,6 +42,6 @@ pub struct Buffers {
     pub frames: Kept<Vec<u8>>,
     /// The same of large files. Apart, since otherwise all buffers would grow to their size.
     pub large_frames: Kept<Vec<u8>>,
-    /// Containers that are being filled or sent.
-    pub containers: Kept<AlignedBuffer>,
+    /// Pieces of containers that are being filled or sent, empty.
+    pub pieces: Kept<AlignedBuffer>,
 }

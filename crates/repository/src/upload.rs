@@ -11,7 +11,7 @@ use crate::objects::Objects;
 use crate::sync::lock;
 use crate::upload_queue::{Account, Queue, QueueState, Upload, Uploader};
 
-/// A container's buffer, lent to the storage while it is being sent.
+/// A piece of a container, lent to the storage while it is being sent.
 struct Lent(Arc<AlignedBuffer>);
 
 impl AsRef<[u8]> for Lent {
@@ -31,25 +31,25 @@ fn send_one(shared: &Queue, objects: &Objects, account: u64, upload: Upload) {
     let number = upload.number;
     // A panic fails this container but does not end the thread, because others wait for it.
     let send = std::panic::AssertUnwindSafe(|| send(objects, upload));
-    let (result, spare) = std::panic::catch_unwind(send)
-        .unwrap_or_else(|_| (Err(Error::invalid("sending a container panicked")), None));
-    objects.buffers.containers.keep(spare);
+    let result = std::panic::catch_unwind(send)
+        .unwrap_or_else(|_| Err(Error::invalid("sending a container panicked")));
     shared.sent(account, result.map(|()| number));
 }
 
-/// Sends one container; its buffer comes back if nothing uses it any more.
-fn send(objects: &Objects, upload: Upload) -> (Result<()>, Option<AlignedBuffer>) {
+/// Sends one container; its buffers are used again if nothing uses them any more.
+fn send(objects: &Objects, upload: Upload) -> Result<()> {
     let Upload { name, body, end, .. } = upload;
-    let body = Arc::new(body);
-    let pieces = [Bytes::from_owner(Lent(Arc::clone(&body))), end.into()];
+    let lent: Vec<_> = body.into_pieces().into_iter().map(Arc::new).collect();
+    let pieces = lent.iter().map(|piece| Bytes::from_owner(Lent(Arc::clone(piece))));
+    let pieces: Vec<Bytes> = pieces.chain([end.into()]).collect();
     let result = objects.put_pieces(&name, ObjectKind::Container, &pieces);
     drop(pieces);
     // A buffer that is still being sent, after a lost response, is not reused.
-    let spare = Arc::try_unwrap(body).ok().map(|mut body| {
-        body.clear();
-        body
-    });
-    (result.map(|_| ()), spare)
+    objects.buffers.pieces.keep(lent.into_iter().filter_map(Arc::into_inner).map(|mut piece| {
+        piece.clear();
+        piece
+    }));
+    result.map(drop)
 }
 
 /// The uploads of one session. Others may upload at the same time: all share threads and buffers.
@@ -77,13 +77,6 @@ impl Uploads {
             account
         };
         Self { objects: Arc::clone(objects), uploader, account, limit: limit.max(1) }
-    }
-
-    /// A container's buffer to fill, empty.
-    pub fn buffer(&self, capacity: usize) -> AlignedBuffer {
-        let spare = self.objects.buffers.containers.take();
-        let spare = spare.filter(|spare| spare.capacity() >= capacity);
-        spare.unwrap_or_else(|| AlignedBuffer::with_capacity(capacity))
     }
 
     /// Queues a container; waits while the maximum number is being sent.

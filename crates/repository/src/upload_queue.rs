@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use silt_format::{Error, Result};
-use silt_storage::AlignedBuffer;
+use silt_storage::Pieces;
 
 use crate::sync::lock;
 
@@ -16,7 +16,7 @@ pub struct Upload {
     /// Its number.
     pub number: u32,
     /// Header and frames.
-    pub body: AlignedBuffer,
+    pub body: Pieces,
     /// Directory and footer.
     pub end: Vec<u8>,
 }

@@ -5,17 +5,20 @@
 //! the bytes are not aligned, callers write normally.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, pwritev};
 
 /// Address, offset and length must be multiples of this, in bytes: the largest logical block size.
 pub const DIRECT_ALIGNMENT: usize = 4096;
+
+/// Maximum number of pieces per write call: the kernel's limit (`IOV_MAX`).
+pub(crate) const PIECES_PER_WRITE_MAX: usize = 1024;
 
 /// Bytes whose address is a multiple of [`DIRECT_ALIGNMENT`].
 #[derive(Debug)]
@@ -106,24 +109,35 @@ impl DirectFile {
     /// Writes all of `data` at `offset`. Returns `false` if it is not aligned, or if the file
     /// system refuses; the caller then writes normally.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<bool> {
+        self.write_pieces_at(&[data], offset)
+    }
+
+    /// The same for pieces, one behind the other.
+    pub fn write_pieces_at(&self, pieces: &[&[u8]], mut offset: u64) -> io::Result<bool> {
         let is_aligned = offset.is_multiple_of(DIRECT_ALIGNMENT as u64)
-            && data.len().is_multiple_of(DIRECT_ALIGNMENT)
-            && data.as_ptr().align_offset(DIRECT_ALIGNMENT) == 0;
+            && pieces.iter().all(|piece| piece.len().is_multiple_of(DIRECT_ALIGNMENT))
+            && pieces.iter().all(|piece| piece.as_ptr().align_offset(DIRECT_ALIGNMENT) == 0);
         if !is_aligned || !self.works.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let mut done = 0;
-        while done < data.len() {
-            match self.file.write_at(&data[done..], offset + done as u64) {
+        let pieces = pieces.iter().filter(|piece| !piece.is_empty());
+        let mut slices: Vec<IoSlice<'_>> = pieces.map(|piece| IoSlice::new(piece)).collect();
+        let mut rest = slices.as_mut_slice();
+        while !rest.is_empty() {
+            let now = &rest[..rest.len().min(PIECES_PER_WRITE_MAX)];
+            match pwritev(&self.file, now, offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                Ok(count) => {
+                    offset += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) => {
                     // The caller writes the already written part again, with the same bytes.
                     self.works.store(false, Ordering::Relaxed);
                     return Ok(false);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(true)
@@ -176,6 +190,25 @@ mod tests {
         assert_eq!(found.len(), 3 * DIRECT_ALIGNMENT);
         assert!(found[4096..8192].iter().all(|byte| *byte == if written { 2 } else { 1 }));
         assert!(found[..4096].iter().chain(&found[8192..]).all(|byte| *byte == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn more_pieces_than_one_call_takes_are_written() -> io::Result<()> {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR"))?;
+        let path = folder.path().join("file");
+        let file = File::create(&path)?;
+        let Some(direct) = DirectFile::open(&file) else { return Ok(()) };
+        let mut block = AlignedBuffer::new(DIRECT_ALIGNMENT);
+        block.fill(3);
+        let mut pieces: Vec<&[u8]> = vec![&block; PIECES_PER_WRITE_MAX + 7];
+        pieces.insert(5, &[]);
+        let written = direct.write_pieces_at(&pieces, 4096)?;
+        let found = std::fs::read(&path)?;
+        let wanted = if written { (PIECES_PER_WRITE_MAX + 8) * DIRECT_ALIGNMENT } else { 0 };
+        assert_eq!(found.len(), wanted);
+        assert!(found.iter().skip(DIRECT_ALIGNMENT).all(|byte| *byte == 3));
+        assert!(!direct.write_pieces_at(&[&block, &block[..100]], 0)?);
         Ok(())
     }
 }

@@ -21,13 +21,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 
-use crate::direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
+use crate::direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile, PIECES_PER_WRITE_MAX};
 
 /// Files of at least this size are written past the page cache, in writes of this size.
 const DIRECT_BYTES_MIN: usize = 1 << 20;
-
-/// Maximum number of pieces per write call: the kernel's limit (`IOV_MAX`).
-const PIECES_PER_WRITE_MAX: usize = 1024;
 
 /// Maximum number of names tried for one temporary file.
 const TEMP_NAMES_TRIED_MAX: u32 = 10_000;
@@ -309,23 +306,35 @@ fn write_pieces(file: &mut File, pieces: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the pieces through an aligned buffer past the page cache, and the unaligned end normally.
+/// What can be written past the page cache from where it is: whole blocks of aligned pieces, from
+/// the first one on. And what is left behind them.
+fn split_aligned<'p>(pieces: &[&'p [u8]]) -> [Vec<&'p [u8]>; 2] {
+    let (mut blocks, mut rest) = (Vec::new(), Vec::new());
+    for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+        let is_aligned = rest.is_empty() && piece.as_ptr().align_offset(DIRECT_ALIGNMENT) == 0;
+        let whole = if is_aligned { piece.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT } else { 0 };
+        let (whole, end) = piece.split_at(whole);
+        blocks.extend(Some(whole).filter(|whole| !whole.is_empty()));
+        rest.extend(Some(end).filter(|end| !end.is_empty()));
+    }
+    [blocks, rest]
+}
+
+/// Writes the pieces past the page cache, those that are not aligned through an aligned buffer, and
+/// the unaligned end normally.
 fn write_direct(
     file: &mut File,
     direct: &DirectFile,
     pieces: &[&[u8]],
     buffer: &mut AlignedBuffer,
 ) -> io::Result<()> {
-    let (mut filled, mut offset) = (0, 0);
-    for piece in pieces {
-        let mut rest = *piece;
-        if filled == 0 && rest.len() >= buffer.len() {
-            // Whole blocks are written directly from the piece if it is aligned.
-            let (whole, end) = rest.split_at(rest.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT);
-            if direct.write_all_at(whole, offset)? {
-                (rest, offset) = (end, offset + whole.len() as u64);
-            }
-        }
+    let [blocks, mut behind] = split_aligned(pieces);
+    let mut offset = blocks.iter().map(|block| block.len() as u64).sum();
+    if !direct.write_pieces_at(&blocks, 0)? {
+        (behind, offset) = (pieces.to_vec(), 0);
+    }
+    let mut filled = 0;
+    for mut rest in behind {
         while !rest.is_empty() {
             let count = rest.len().min(buffer.len() - filled);
             let (now, later) = rest.split_at(count);

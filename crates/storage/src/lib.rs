@@ -23,6 +23,7 @@ mod listing;
 mod local;
 mod memory;
 mod operation;
+mod pieces;
 pub mod planned;
 mod probe;
 mod recording;
@@ -43,6 +44,7 @@ pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, TagPage, list_all, l
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
 pub use operation::{Operation, OperationKind};
+pub use pieces::{PIECE_BYTES, Pieces};
 pub use probe::probe;
 pub use recording::{RECORDS_MAX, Record, RecordingStorage, Totals};
 pub use replicated::{Replica, Replicated};

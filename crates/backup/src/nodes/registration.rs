@@ -35,6 +35,9 @@ const TRIES_MAX: u32 = 50;
 const PATIENCE_NS: u64 = 3600 * 1_000_000_000;
 const PAUSE_NS: u64 = 1_000_000_000;
 
+/// A range that is full of chunks takes this part of them more, to fill its last container.
+const RECORDS_OVER: usize = 4;
+
 /// A backup, as nodes know it: its session, and its series.
 pub(crate) type Own = ([u8; 16], SeriesId);
 
@@ -60,15 +63,18 @@ impl Writing {
         Self { containers, range, placed: Vec::new(), applications: Vec::new() }
     }
 
-    /// Whether no chunk may be added, or there are `records_max` of them.
-    pub(super) fn is_full(&self, records_max: usize) -> bool {
-        // A container that is begun may be followed by one more while a chunk is added.
-        self.containers.next_number().saturating_add(1) >= self.range.end
-            || self.placed.len() >= records_max
+    /// Whether nothing may be added: there is no number for the container that `begins`, or there
+    /// are `records_max` chunks. Then a container that is being filled is filled first, unless it
+    /// has so many chunks that they would take too much memory.
+    pub(super) fn is_full(&self, begins: bool, records_max: usize) -> bool {
+        let (next, records) = (self.containers.next_number(), self.placed.len());
+        let ends = next >= self.range.end || records >= records_max;
+        begins && ends || records >= records_max + records_max / RECORDS_OVER
     }
 
     /// Notes a chunk that was added to the containers.
     pub(super) fn add(&mut self, placed: Record, application: Application) {
+        assert!(self.containers.next_number() <= self.range.end, "containers are in their range");
         self.placed.push(placed);
         if !self.applications.contains(&application.0) {
             self.applications.push(application.0);

@@ -31,13 +31,17 @@ use crate::pipeline::Pipeline;
 const RESERVED_FIRST: u32 = 4;
 const RESERVED_MAX: u32 = 64;
 /// Chunks in the ranges of all nodes that are being filled. As many may be being registered; the
-/// records of both take 4 MiB.
+/// records of both take 4 MiB, or 5 where last containers are filled first.
 const RECORDS_MAX: usize = 1 << 16;
 /// The same of each node, if there are many.
 const RECORDS_MIN: usize = 1 << 13;
-/// Containers of the configured size whose memory those of all nodes may take; a node's container
-/// has at least so many bytes.
-const CONTAINERS_OPEN: usize = 2;
+/// What the containers that are being filled may hold together, in halves of a container of the
+/// configured size.
+const HALVES_OPEN: usize = 3;
+/// The part of the configured size at which a container is closed where there are several nodes:
+/// with the frames that are still being sealed then, a restore reads all of it by one request.
+const CONTAINER_SHARE: (usize, usize) = (2, 3);
+/// A node's container is not closed for want of memory before it has so many bytes.
 const CONTAINER_BYTES_MIN: usize = 1 << 20;
 /// Frames of all nodes that are sealed at once, and of each node at least.
 const FRAMES_IN_FLIGHT: usize = 8;
@@ -47,6 +51,8 @@ const FRAMES_IN_FLIGHT_MIN: usize = 2;
 pub(crate) struct NodeWriters {
     own: Own,
     config: Config,
+    /// What the containers that are being filled may hold together, in bytes.
+    open_bytes_max: usize,
     /// Chunks after which a node's range counts as full, and frames that are sealed at once.
     records_max: usize,
     frames_in_flight: usize,
@@ -70,19 +76,33 @@ struct Target {
 }
 
 impl NodeWriters {
-    /// Writers to these nodes. Containers have the size of `config` if there are few; with many,
-    /// all of them share the memory. `uses_all` says that new chunks are to be expected for each.
+    /// Writers to these nodes. All containers that are being filled share the memory of one and a
+    /// half of the size in `config`; with many nodes, the largest is closed early. `uses_all` says that new
+    /// chunks are to be expected for each.
     pub(crate) fn new(nodes: &Nodes, own: Own, config: &Config, uses_all: bool) -> Self {
         let written = nodes.all.iter().filter(|node| node.takes_chunks).count().max(1);
         let bytes = config.container_bytes as usize;
-        let bytes =
-            (bytes * CONTAINERS_OPEN / written).clamp(CONTAINER_BYTES_MIN.min(bytes), bytes);
+        let least = CONTAINER_BYTES_MIN.min(bytes);
+        let open_bytes_max = (bytes * HALVES_OPEN / 2).max(least * written);
+        let bytes = match written {
+            1 => bytes,
+            _ => (bytes * CONTAINER_SHARE.0 / CONTAINER_SHARE.1).max(least),
+        };
         let mut config = config.clone();
         config.container_bytes = silt_format::number::to_u32(bytes);
         let records_max = (RECORDS_MAX / written).max(RECORDS_MIN);
         let frames_in_flight = (FRAMES_IN_FLIGHT / written).max(FRAMES_IN_FLIGHT_MIN);
         let targets = nodes.all.iter().map(|node| (node.number, Target::of(node))).collect();
-        Self { own, config, records_max, frames_in_flight, targets, uses_all, stored_bytes: 0 }
+        Self {
+            own,
+            config,
+            open_bytes_max,
+            records_max,
+            frames_in_flight,
+            targets,
+            uses_all,
+            stored_bytes: 0,
+        }
     }
 
     /// Bytes of sealed frames and directories so far.
@@ -106,23 +126,24 @@ impl NodeWriters {
         if !target.node.takes_chunks {
             return Ok(None);
         }
-        if let Some(mut full) = target.take_full(self.records_max) {
+        let open_bytes = target.open_bytes();
+        let begins = match &mut target.writing {
+            Some(writing) => {
+                writing.containers.set_large_frames(is_large);
+                writing.containers.make_room(pipeline, chunk.len(), &fingerprint)?
+            }
+            None => true,
+        };
+        if let Some(mut full) = target.take_full(begins, self.records_max) {
             full.containers.close(pipeline)?;
             self.stored_bytes += full.containers.stored_bytes;
             target.begin_registering(repository, lease, own, full)?;
         }
         if target.writing.is_none() {
             let Some(range) = self.next_range(repository, lease, number)? else { return Ok(None) };
-            let objects = &repository.objects;
-            let budget = objects.context.budget(0);
-            let tag = ObjectTag::first(objects.context.random_id());
-            let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
-            let store = (repository.store(number).id, number);
-            let mut containers =
-                ContainerWriter::new(objects, store, &self.config, (range.first, tag), uploads)?;
-            containers.limit_in_flight(self.frames_in_flight);
+            let writing = self.begin(repository, number, range)?;
             let Some(target) = self.targets.get_mut(&number) else { return Ok(None) };
-            target.writing = Some(Writing::new(containers, range));
+            target.writing = Some(writing);
         }
         let Some(target) = self.targets.get_mut(&number) else { return Ok(None) };
         let Some(writing) = &mut target.writing else { return Ok(None) };
@@ -132,7 +153,34 @@ impl NodeWriters {
         let chunk_bytes = silt_format::number::to_u32(chunk.len());
         writing.add(SharedRecord { reference, chunk_bytes }.encode(fingerprint), application);
         target.node.used_bytes.fetch_add(to_u64(chunk.len()), Ordering::Relaxed);
+        if target.open_bytes() > open_bytes {
+            self.close_largest(pipeline)?;
+        }
         Ok(Some(reference))
+    }
+
+    /// A writer of the containers of a node's range.
+    fn begin(&self, repository: &Repository, number: u16, range: Range) -> Result<Writing> {
+        let objects = &repository.objects;
+        let budget = objects.context.budget(0);
+        let tag = ObjectTag::first(objects.context.random_id());
+        let uploads = Uploads::new(objects, budget.uploads(objects.storage.uploads()));
+        let store = (repository.store(number).id, number);
+        let first = (range.first, tag);
+        let mut containers = ContainerWriter::new(objects, store, &self.config, first, uploads)?;
+        containers.limit_in_flight(self.frames_in_flight);
+        Ok(Writing::new(containers, range))
+    }
+
+    /// Closes the largest container that is being filled if all of them hold too much.
+    fn close_largest(&mut self, pipeline: &Pipeline<'_>) -> Result<()> {
+        let open_bytes: usize = self.targets.values().map(Target::open_bytes).sum();
+        if open_bytes <= self.open_bytes_max {
+            return Ok(());
+        }
+        let largest = self.targets.values_mut().max_by_key(|target| target.open_bytes());
+        let writing = largest.and_then(|target| target.writing.as_mut());
+        writing.map_or(Ok(()), |writing| writing.containers.close(pipeline))
     }
 
     /// Reserves numbers in these nodes, side by side, unless it has been done. A series' first
@@ -244,9 +292,14 @@ impl Target {
         Self { node, writing: None, next: VecDeque::new(), registering: None, reserved: 0 }
     }
 
-    /// Takes the containers whose range is full, or which hold so many chunks.
-    fn take_full(&mut self, records_max: usize) -> Option<Writing> {
-        self.writing.take_if(|it| it.is_full(records_max))
+    /// Bytes of the container that is being filled.
+    fn open_bytes(&self) -> usize {
+        self.writing.as_ref().map_or(0, |writing| writing.containers.open_bytes())
+    }
+
+    /// Takes the containers to which no chunk may be added, or none that `begins` another one.
+    fn take_full(&mut self, begins: bool, records_max: usize) -> Option<Writing> {
+        self.writing.take_if(|it| it.is_full(begins, records_max))
     }
 
     /// Numbers in the next range.

@@ -106,6 +106,21 @@ fn new_chunks_go_to_nodes_and_other_series_find_them_there() {
     assert_eq!(check(&repository).unreferenced, 0);
 }
 
+/// A container that ends early costs each restore that needs it a request.
+#[test]
+fn containers_of_a_node_are_filled_to_the_last_number_that_was_reserved() {
+    let (storage, _, repository) = with_nodes(&["one"]);
+    let image = kit::image(1, 12_000);
+    kit::backup(&repository, "a", &image).unwrap();
+    let containers = list_all(&*storage, "one/containers/", None);
+    let mut sizes: Vec<u64> = containers.map(|item| item.unwrap().1).collect();
+    sizes.sort_unstable();
+    // Ranges of 4, 8, 16 and so on, and the end of the disk.
+    assert!(sizes.len() > 4 + 8 + 16, "{sizes:?}");
+    assert!(sizes[1] >= 256 << 10, "{sizes:?}");
+    assert_restores(&repository, "a", &image);
+}
+
 /// Each restore would read it by itself. What lies near other such chunks is used.
 #[test]
 fn a_chunk_that_is_alone_in_a_node_is_stored_again() {

@@ -199,3 +199,24 @@ fn files_of_every_size_are_written_whole_with_one_buffer() {
         assert!(fs::read(temp.path()).unwrap() == bytes[..length], "{length} bytes");
     }
 }
+
+#[test]
+fn aligned_pieces_are_followed_by_others() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let bytes: Vec<u8> = (0..=250).cycle().take(3 * DIRECT_BYTES_MIN + 12_345).collect();
+    let mut pieces = crate::Pieces::default();
+    pieces.extend(&bytes, || None);
+    let pieces = pieces.into_pieces();
+    let (end, mut spare) = ([9; 5000], None);
+    let all = pieces.iter().map(|piece| &**piece).chain([&[][..], &end, &pieces[1]]);
+    let all: Vec<&[u8]> = all.collect();
+    let [blocks, rest] = split_aligned(&all);
+    let count = |pieces: &[&[u8]]| pieces.iter().map(|piece| piece.len()).sum::<usize>();
+    assert_eq!(count(&blocks), bytes.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT);
+    assert_eq!(blocks.concat().len() + rest.concat().len(), count(&all));
+    for pieces in [&all[..], &all[..1], &all[1..], &all[5..]] {
+        let mut temp = TempFile::create_in(folder.path()).unwrap();
+        temp.write_whole(pieces, &mut spare).unwrap();
+        assert!(fs::read(temp.path()).unwrap() == pieces.concat());
+    }
+}

@@ -236,3 +236,27 @@ fn what_a_place_lacks_that_is_being_filled_may_be_in_one_that_is_away() {
         assert_eq!(lists(&storage, "containers/"), Ok(0));
     }
 }
+
+#[test]
+fn of_several_places_the_farthest_tells_how_far_they_are() {
+    let place = |soonest_ns: Option<u64>| -> Arc<dyn Storage> {
+        let silent = silt_storage::MemoryStorage::new();
+        Arc::new(match soonest_ns {
+            Some(soonest_ns) => silent.answering_in(soonest_ns),
+            None => silent,
+        })
+    };
+    for (one, other, farthest) in [
+        (Some(2), Some(7), Some(7)),
+        (Some(7), Some(2), Some(7)),
+        (None, Some(2), Some(2)),
+        (Some(2), None, Some(2)),
+        (None, None, None),
+    ] {
+        let (main, apart) = (place(one), place(other));
+        let routed = Routed::new(main, apart, |named| place_of("other", named));
+        assert_eq!(routed.soonest_answer_ns(), farthest);
+        let places = [one, other].map(|soonest_ns| replica(false, Ok(place(soonest_ns))));
+        assert_eq!(Replicated::new(places.into()).soonest_answer_ns(), farthest);
+    }
+}
