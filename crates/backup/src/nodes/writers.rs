@@ -77,8 +77,8 @@ struct Target {
 
 impl NodeWriters {
     /// Writers to these nodes. All containers that are being filled share the memory of one and a
-    /// half of the size in `config`; with many nodes, the largest is closed early. `uses_all` says that new
-    /// chunks are to be expected for each.
+    /// half of the size in `config`; with many nodes, the largest is closed early. `uses_all` says
+    /// that new chunks are to be expected for each.
     pub(crate) fn new(nodes: &Nodes, own: Own, config: &Config, uses_all: bool) -> Self {
         let written = nodes.all.iter().filter(|node| node.takes_chunks).count().max(1);
         let bytes = config.container_bytes as usize;
