@@ -84,10 +84,8 @@ impl NodeWriters {
         let bytes = config.container_bytes as usize;
         let least = CONTAINER_BYTES_MIN.min(bytes);
         let open_bytes_max = (bytes * HALVES_OPEN / 2).max(least * written);
-        let bytes = match written {
-            1 => bytes,
-            _ => (bytes * CONTAINER_SHARE.0 / CONTAINER_SHARE.1).max(least),
-        };
+        let share = (bytes * CONTAINER_SHARE.0 / CONTAINER_SHARE.1).max(least);
+        let bytes = if written == 1 { bytes } else { share };
         let mut config = config.clone();
         config.container_bytes = silt_format::number::to_u32(bytes);
         let records_max = (RECORDS_MAX / written).max(RECORDS_MIN);
@@ -127,13 +125,10 @@ impl NodeWriters {
             return Ok(None);
         }
         let open_bytes = target.open_bytes();
-        let begins = match &mut target.writing {
-            Some(writing) => {
-                writing.containers.set_large_frames(is_large);
-                writing.containers.make_room(pipeline, chunk.len(), &fingerprint)?
-            }
-            None => true,
-        };
+        let begins = target.writing.as_mut().map_or(Ok(true), |writing| {
+            writing.containers.set_large_frames(is_large);
+            writing.containers.make_room(pipeline, chunk.len(), &fingerprint)
+        })?;
         if let Some(mut full) = target.take_full(begins, self.records_max) {
             full.containers.close(pipeline)?;
             self.stored_bytes += full.containers.stored_bytes;

@@ -192,7 +192,9 @@ fn a_window_that_ends_stops_the_replication_and_the_next_one_goes_on() {
     at("2030-05-02 12:00:00", &["status"]).exits(20).says("waiting");
     let rest = at("2030-05-02 22:00:00", &send).exits(0).messages();
     assert_eq!(rest.last().unwrap()["sent"], 2, "{rest:?}");
-    let sent_bytes = rest[0]["sent_bytes"].as_u64().unwrap();
+    // On a busy machine, messages on progress come first.
+    let mut outcomes = rest.iter().filter(|it| it["outcome"].is_string());
+    let sent_bytes = outcomes.find_map(|it| it["sent_bytes"].as_u64()).unwrap();
     assert!(sent_bytes < 24 << 20, "what has arrived is not sent again: {sent_bytes}");
     let mut command = place.command();
     command.env("SILT_REPOSITORY", place.path("near")).env("SILT_PASSWORD", "theirs");
