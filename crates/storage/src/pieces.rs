@@ -6,7 +6,7 @@ use crate::direct::AlignedBuffer;
 pub const PIECE_BYTES: usize = 1 << 20;
 
 /// Bytes in aligned pieces of [`PIECE_BYTES`], of which only the last one may have fewer. They take
-/// no more memory than they need, but for that piece, and are written piece by piece.
+/// no more memory than they need, but for that piece.
 #[derive(Debug, Default)]
 pub struct Pieces(Vec<AlignedBuffer>);
 
