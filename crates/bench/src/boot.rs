@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::export::{Served, median};
+use crate::export::Served;
+use crate::numbers::median;
 use crate::process::Call;
 use crate::{BootOptions, Result};
 

@@ -9,7 +9,7 @@ use silt_remote::server::{BUCKET, Server};
 
 use crate::cpus;
 use crate::disks::Disks;
-use crate::process::{Call, Cost};
+use crate::process::{Call, Cost, cpu_seconds};
 use crate::rounds::{warm, write_fleet};
 use crate::{BucketOptions, Result};
 
@@ -230,15 +230,6 @@ pub fn counted(server: &Server) -> Result<[f64; 2]> {
     let bytes = sum("minio_api_requests_traffic_received_bytes")
         + sum("minio_api_requests_traffic_sent_bytes");
     Ok([sum("minio_api_requests_total"), bytes])
-}
-
-/// The processor time that a process has taken.
-fn cpu_seconds(process: u32) -> Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let after_name = text.rsplit(')').next().unwrap_or_default();
-    let ticks = after_name.split_whitespace().skip(11).take(2);
-    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
-    Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
 fn median(measured: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {

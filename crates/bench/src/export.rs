@@ -10,6 +10,7 @@ use silt_source::nbd::wire::{
     EXPORT_NAME_ZEROES, OPTION_MAGIC, Request, command, handshake_flag, option,
 };
 
+use crate::numbers::{median, mixed};
 use crate::process::Call;
 use crate::{ExportOptions, Result};
 
@@ -130,14 +131,6 @@ impl Client {
     }
 }
 
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014), its finalizer.
-fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 /// A disk that compresses to half.
 fn make_disk(path: &Path, mib: u64) -> Result<()> {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
@@ -149,11 +142,6 @@ fn make_disk(path: &Path, mib: u64) -> Result<()> {
         file.write_all(&block)?;
     }
     Ok(file.flush()?)
-}
-
-pub fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
 pub fn run(options: &ExportOptions) -> Result<()> {

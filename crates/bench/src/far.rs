@@ -11,8 +11,9 @@ use std::time::Duration;
 use silt_remote::server::{BUCKET, Server};
 
 use crate::changes::same;
-use crate::export::{Served, median};
+use crate::export::Served;
 use crate::link::Delay;
+use crate::numbers::median;
 use crate::process::Call;
 use crate::{FarOptions, Result};
 

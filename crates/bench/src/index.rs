@@ -23,8 +23,8 @@ use siltstone::source::{SourceOptions, open_source};
 use siltstone::storage::CACHE_POLICY;
 use siltstone::{BackupOptions, PopularOptions, Protection, Repository, SharePolicy, SharedPlaces};
 
-use crate::export::median;
 use crate::link::Delay;
+use crate::numbers::median;
 use crate::{IndexOptions, Result};
 
 /// Bytes on their way: enough for 500 MB/s.

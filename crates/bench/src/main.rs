@@ -31,6 +31,7 @@ mod memory;
 mod mount;
 mod node_memory;
 mod nodes;
+mod numbers;
 mod peers;
 mod plot;
 mod process;
@@ -45,6 +46,7 @@ mod sharing;
 mod system;
 mod throttle;
 mod trees;
+mod turns;
 mod workload;
 
 use std::path::PathBuf;
@@ -447,6 +449,9 @@ struct NodesOptions {
     /// How long the way from clients to the buckets and back takes.
     #[arg(long, default_value_t = 0, value_name = "MS")]
     round_trip_ms: u64,
+    /// How many times all restores are repeated, by turns.
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    turns: usize,
     /// How many times each way is measured; medians are printed.
     #[arg(long, default_value_t = 3)]
     runs: usize,

@@ -10,6 +10,7 @@ use silt_remote::server::{BUCKET, Server};
 
 use crate::bucket::counted;
 use crate::link::Delay;
+use crate::numbers::mixed;
 use crate::process::Call;
 use crate::{ManyOptions, Result};
 
@@ -39,14 +40,6 @@ const STEPS: [(&str, &[&str], bool); 16] = [
     ("popular build", &["popular", "build"], false),
     ("snapshots, last", &["snapshots"], false),
 ];
-
-/// A number that looks random (SplitMix64).
-fn mixed(number: u64) -> u64 {
-    let z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Writes a disk that has nothing in common with others, as it is on a day.
 fn write_disk(path: &Path, number: u64, day: u64) -> Result<()> {

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use crate::numbers::mixed;
 use crate::process::{Call, Cost};
 use crate::{MemoryOptions, Result};
 
@@ -68,12 +69,4 @@ fn stream(gib: u64, day: u64) -> Result<()> {
         out.write_all(&buffer)?;
     }
     Ok(())
-}
-
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014), its finalizer.
-fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }

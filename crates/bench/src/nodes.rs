@@ -1,5 +1,6 @@
 //! Storage nodes in buckets of a MinIO: several clients at once, without nodes, with one, and with
-//! several, whose indexes are read from the storage or asked of a process beside each node.
+//! several, whose indexes are read from the storage or asked of a process beside each node. When all
+//! ways have backed up, they restore by turns.
 //!
 //! AppDedupe's table 5.3 was measured with seven clients, a director and three nodes on a LAN. Here
 //! they are processes of this machine, and the way to the buckets may delay.
@@ -18,7 +19,9 @@ use silt_remote::server::{BUCKET, Server};
 use crate::disks::Disks;
 use crate::hosts::{Killed, resident};
 use crate::link::Delay;
-use crate::process::{Call, Cost};
+use crate::numbers::median;
+use crate::process::{Call, Cost, cpu_seconds};
+use crate::turns::{Share, by_turns};
 use crate::{NodesOptions, Result};
 
 /// Bytes on their way: enough for 500 MB/s.
@@ -50,12 +53,9 @@ struct Bench<'o> {
     jobs: Vec<(String, PathBuf)>,
 }
 
-/// What a way took.
-struct Measured {
+/// What the backups of a way took.
+struct Stored {
     backup: Cost,
-    /// The first restores, and the same ones again, when the ends of containers are cached.
-    restore: Cost,
-    again: Cost,
     /// Bytes of each node's containers, and of everything that the repository's own prefix has.
     nodes: Vec<f64>,
     own_bytes: f64,
@@ -63,6 +63,24 @@ struct Measured {
     process_bytes: u64,
     /// Chunks that processes were asked for.
     asked: f64,
+}
+
+/// What the restores of a way took in one turn.
+#[derive(Clone, Copy)]
+struct Restored {
+    cost: Cost,
+    /// Processor time of the server.
+    server_s: f64,
+}
+
+/// What a way took in all runs.
+#[derive(Default)]
+struct Measured {
+    stored: Vec<Stored>,
+    /// The first restores of hosts that have no cache.
+    first: Vec<Restored>,
+    /// The same ones again, when the ends of containers are cached.
+    again: Vec<Restored>,
 }
 
 /// Measures, and prints a table.
@@ -108,11 +126,24 @@ pub fn run(options: &NodesOptions) -> Result<()> {
         ("processes asked", several, Asked::Process),
         ("processes, approximate", several, Asked::Approximate),
     ];
-    let mut found: Vec<Vec<Measured>> = ways.iter().map(|_| Vec::new()).collect();
-    for round in 1..=options.runs.max(1) {
+    let mut found: Vec<Measured> = ways.iter().map(|_| Measured::default()).collect();
+    for run in 1..=options.runs.max(1) {
+        let prefix = |way: usize| format!("{run}-{way}");
         for (number, (way, found)) in ways.iter().zip(&mut found).enumerate() {
-            eprintln!("round {round}: {}", way.0);
-            found.push(bench.measure(&format!("{round}-{number}"), *way)?);
+            eprintln!("run {run}: {}", way.0);
+            found.stored.push(bench.back_up(&prefix(number), *way)?);
+        }
+        let turns = by_turns(ways.len(), options.turns + 1, |turn, way| {
+            eprintln!("run {run}, turn {turn}: {}", ways[way].0);
+            bench.restore(&prefix(way))
+        })?;
+        for (way, (found, turns)) in found.iter_mut().zip(turns).enumerate() {
+            found.first.extend(turns.first());
+            found.again.extend(&turns[1..]);
+            // The last ones stay, to look into.
+            if run < options.runs {
+                bench.remove(&prefix(way))?;
+            }
         }
     }
     bench.print(&ways, &found)
@@ -133,17 +164,14 @@ impl Bench<'_> {
     }
 
     /// A program that has a cache of its own, as a host has.
-    fn client(&self, prefix: &str, number: usize) -> Call {
-        let state = self.work.join(format!("client{number}"));
+    fn host(&self, prefix: &str, host: &str) -> Call {
+        let state = self.work.join("hosts").join(prefix).join(host);
         self.silt(prefix, &self.endpoint, &state).args(&["--quiet"])
     }
 
-    fn measure(&self, prefix: &str, (_, nodes, asked): Way) -> Result<Measured> {
-        let near = self.silt(prefix, &self.server.endpoint(), &self.work.join("near"));
-        for client in 0..=self.options.clients {
-            drop(std::fs::remove_dir_all(self.work.join(format!("client{client}"))));
-        }
-        drop(std::fs::remove_dir_all(self.work.join("near")));
+    fn back_up(&self, prefix: &str, (_, nodes, asked): Way) -> Result<Stored> {
+        let state = self.work.join("hosts").join(prefix).join("near");
+        let near = self.silt(prefix, &self.server.endpoint(), &state);
         near.clone().args(&["init", "--kdf-memory", "8", "--kdf-passes", "1"]).run()?;
         for node in 1..=nodes {
             let location = format!("s3://{BUCKET}/{prefix}/node{node}");
@@ -157,7 +185,7 @@ impl Bench<'_> {
             }
         }
         let backup = self.all(&|client, (series, disk)| {
-            let mut call = self.client(prefix, client);
+            let mut call = self.host(prefix, &format!("client{client}"));
             if has_processes {
                 call = call.args(&["--config"]).arg(self.work.join("silt.toml"));
             }
@@ -173,21 +201,30 @@ impl Bench<'_> {
             near.clone().args(&["popular", "build", "--duplicates"]).run()?;
             near.clone().args(&["reclaim"]).run()?;
         }
-        let restored = |client, (series, _): &(String, PathBuf)| {
-            self.client(prefix, client).args(&["restore", &format!("{series}@latest:disk"), "-"])
-        };
-        let restore = self.all(&restored)?;
-        let again = self.all(&restored)?;
         let of_node = |node| self.stored(&format!("{prefix}/node{node}/containers"));
-        Ok(Measured {
+        Ok(Stored {
             backup,
-            restore,
-            again,
             nodes: (1..=nodes).map(of_node).collect(),
             own_bytes: self.stored(&format!("{prefix}/repository/containers")),
             process_bytes,
             asked: chunks,
         })
+    }
+
+    /// Restores the last snapshot of every series, each on a host of its own.
+    fn restore(&self, prefix: &str) -> Result<Restored> {
+        let before_s = cpu_seconds(self.server.process())?;
+        let cost = self.all(&|_, (series, _)| {
+            let volume = format!("{series}@latest:disk");
+            self.host(prefix, series).args(&["restore", &volume, "-"])
+        })?;
+        Ok(Restored { cost, server_s: cpu_seconds(self.server.process())? - before_s })
+    }
+
+    /// Removes a way's repository, its nodes and its hosts.
+    fn remove(&self, prefix: &str) -> Result<()> {
+        std::fs::remove_dir_all(self.work.join("hosts").join(prefix))?;
+        Ok(std::fs::remove_dir_all(self.work.join("drive").join(BUCKET).join(prefix))?)
     }
 
     /// Does something for all series, as many at once as there are clients.
@@ -247,7 +284,7 @@ impl Bench<'_> {
         bytes(&self.work.join("drive").join(BUCKET).join(prefix)) as f64
     }
 
-    fn print(&self, ways: &[Way], found: &[Vec<Measured>]) -> Result<()> {
+    fn print(&self, ways: &[Way], found: &[Measured]) -> Result<()> {
         let mut data_bytes = 0.0;
         for (_, disk) in &self.jobs {
             data_bytes += std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(disk)?) as f64;
@@ -261,34 +298,77 @@ impl Bench<'_> {
             self.options.nodes,
             self.options.round_trip_ms
         );
+        print_stored(ways, found, data_bytes);
         println!(
-            "| | backup s | MB/s | CPU s | client MiB | restore s | again s | CPU s | stored MB | \
-             of one node | skew | chunks asked | process MiB |\n\
-             |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+            "\nRestores by turns in random order: the first ones of hosts without caches (medians of \
+             {}), and the same\nagain (medians of {}; in brackets the quartiles of the turns' \
+             shares):\n",
+            found[0].first.len(),
+            found[0].again.len()
         );
-        let stored = |it: &Measured| it.nodes.iter().sum::<f64>() + it.own_bytes;
-        let one = ways.iter().position(|(_, nodes, _)| *nodes == 1).unwrap_or_default();
-        let one = median(&found[one], &stored);
-        for ((name, ..), found) in ways.iter().zip(found) {
-            let of = |value: &dyn Fn(&Measured) -> f64| median(found, value);
-            let backup_s = of(&|it| it.backup.wall_s);
-            println!(
-                "| {name} | {backup_s:.1} | {:.0} | {:.1} | {:.0} | {:.1} | {:.1} | {:.1} | \
-                 {:.0} | {:.3} | {:.3} | {:.0} | {:.0} |",
-                data_bytes / 1e6 / backup_s,
-                of(&|it| it.backup.cpu_s),
-                of(&|it| it.backup.rss_bytes as f64) / f64::from(1 << 20),
-                of(&|it| it.restore.wall_s),
-                of(&|it| it.again.wall_s),
-                of(&|it| it.again.cpu_s),
-                of(&stored) / 1e6,
-                of(&stored) / one,
-                of(&|it| skew(&it.nodes)),
-                of(&|it| it.asked),
-                of(&|it| it.process_bytes as f64) / f64::from(1 << 20),
-            );
-        }
+        print_restored(ways, found);
         Ok(())
+    }
+}
+
+/// Prints what backups took and stored.
+fn print_stored(ways: &[Way], found: &[Measured], data_bytes: f64) {
+    println!(
+        "| | backup s | of no nodes | MB/s | CPU s | client MiB | stored MB | of one node | skew | \
+         chunks asked | process MiB |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    );
+    let of = |found: &Measured, figure: &dyn Fn(&Stored) -> f64| {
+        median(found.stored.iter().map(figure).collect())
+    };
+    let bytes = |it: &Stored| it.nodes.iter().sum::<f64>() + it.own_bytes;
+    let wall_s = |it: &Stored| it.backup.wall_s;
+    let one = ways.iter().position(|(_, nodes, _)| *nodes == 1).unwrap_or_default();
+    let (one, none_s) = (of(&found[one], &bytes), of(&found[0], &wall_s));
+    for ((name, ..), found) in ways.iter().zip(found) {
+        let of = |figure: &dyn Fn(&Stored) -> f64| of(found, figure);
+        println!(
+            "| {name} | {:.1} | {:.2} | {:.0} | {:.1} | {:.0} | {:.0} | {:.3} | {:.3} | {:.0} | \
+             {:.0} |",
+            of(&wall_s),
+            none_s / of(&wall_s),
+            data_bytes / 1e6 / of(&wall_s),
+            of(&|it| it.backup.cpu_s),
+            of(&|it| it.backup.rss_bytes as f64) / f64::from(1 << 20),
+            of(&bytes) / 1e6,
+            of(&bytes) / one,
+            of(&|it| skew(&it.nodes)),
+            of(&|it| it.asked),
+            of(&|it| it.process_bytes as f64) / f64::from(1 << 20),
+        );
+    }
+}
+
+/// Prints what restores took, and how fast they are by those of others.
+fn print_restored(ways: &[Way], found: &[Measured]) {
+    println!(
+        "| | first s | of no nodes | again s | of no nodes | of the shared store | CPU s | MinIO's \
+         CPU s | client MiB |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    );
+    let wall = |it: &[Restored]| it.iter().map(|it| it.cost.wall_s).collect::<Vec<_>>();
+    let shared = ways.iter().position(|(.., asked)| *asked == Asked::Shared).unwrap_or_default();
+    let share = |own: &Measured, other: usize| {
+        Share::new(&wall(&own.again), &wall(&found[other].again)).to_string()
+    };
+    for ((name, ..), found_here) in ways.iter().zip(found) {
+        let of = |figure: &dyn Fn(&Restored) -> f64| {
+            median(found_here.again.iter().map(figure).collect())
+        };
+        let first_s = median(wall(&found_here.first));
+        println!(
+            "| {name} | {first_s:.1} | {:.2} | {:.2} | {} | {} | {:.1} | {:.1} | {:.0} |",
+            median(wall(&found[0].first)) / first_s,
+            of(&|it| it.cost.wall_s),
+            share(found_here, 0),
+            share(found_here, shared),
+            of(&|it| it.cost.cpu_s),
+            of(&|it| it.server_s),
+            of(&|it| it.cost.rss_bytes as f64) / f64::from(1 << 20),
+        );
     }
 }
 
@@ -328,10 +408,4 @@ fn skew(bytes: &[f64]) -> f64 {
     let mean = bytes.iter().sum::<f64>() / bytes.len().max(1) as f64;
     let variance = bytes.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
     if mean > 0.0 { (variance / bytes.len() as f64).sqrt() / mean } else { 0.0 }
-}
-
-fn median(found: &[Measured], of: &dyn Fn(&Measured) -> f64) -> f64 {
-    let mut values: Vec<f64> = found.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -118,3 +118,12 @@ impl Call {
         words.join(" ")
     }
 }
+
+/// The processor time that a process has taken.
+pub fn cpu_seconds(process: u32) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let after_name = text.rsplit(')').next().unwrap_or_default();
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
+    Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::bounds::{digest_bound, zstd_bound};
 use crate::disks::Disks;
-use crate::export::median;
+use crate::numbers::median;
 use crate::process::Call;
 use crate::run::warm;
 use crate::{Result, ScanOptions};

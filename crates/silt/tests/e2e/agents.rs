@@ -126,9 +126,11 @@ impl Bus {
         bus
     }
     pub fn start(&self) -> Killed {
+        let log = self.folder.with_file_name("bus.log");
+        let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new("nats-server");
         command.arg("-c").arg(self.folder.with_file_name("bus.conf"));
-        Killed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 }
 

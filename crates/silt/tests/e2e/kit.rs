@@ -6,6 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// Bytes of a log that a test shows that fails.
+const LOG_SHOWN: usize = 8 << 10;
+
 /// A folder with a repository in it, and the program that works on it.
 pub struct Place {
     pub folder: TempDir,
@@ -116,6 +119,23 @@ impl Place {
         }
         found.sort();
         found
+    }
+}
+
+/// A test that fails shows what agents and servers have told.
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for entry in std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|it| it == "log") {
+                let log = std::fs::read(&path).unwrap_or_default();
+                let begin = log.len().saturating_sub(LOG_SHOWN);
+                eprintln!("{}:\n{}", path.display(), String::from_utf8_lossy(&log[begin..]));
+            }
+        }
     }
 }
 
