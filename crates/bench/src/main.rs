@@ -449,7 +449,7 @@ struct NodesOptions {
     /// How long the way from clients to the buckets and back takes.
     #[arg(long, default_value_t = 0, value_name = "MS")]
     round_trip_ms: u64,
-    /// How many times all restores are repeated, by turns.
+    /// How many turns restores take; each has two of every disk for every way.
     #[arg(long, default_value_t = 8, value_name = "N")]
     turns: usize,
     /// How many times each way is measured; medians are printed.

@@ -133,13 +133,15 @@ pub fn run(options: &NodesOptions) -> Result<()> {
             eprintln!("run {run}: {}", way.0);
             found.stored.push(bench.back_up(&prefix(number), *way)?);
         }
-        let turns = by_turns(ways.len(), options.turns + 1, |turn, way| {
+        let turns = by_turns(ways.len(), options.turns, |turn, way| {
             eprintln!("run {run}, turn {turn}: {}", ways[way].0);
-            bench.restore(&prefix(way))
+            bench.forget_hosts(&prefix(way));
+            Ok((bench.restore(&prefix(way))?, bench.restore(&prefix(way))?))
         })?;
         for (way, (found, turns)) in found.iter_mut().zip(turns).enumerate() {
-            found.first.extend(turns.first());
-            found.again.extend(&turns[1..]);
+            let (first, again): (Vec<_>, Vec<_>) = turns.into_iter().unzip();
+            found.first.extend(first);
+            found.again.extend(again);
             // The last ones stay, to look into.
             if run < options.runs {
                 bench.remove(&prefix(way))?;
@@ -221,6 +223,13 @@ impl Bench<'_> {
         Ok(Restored { cost, server_s: cpu_seconds(self.server.process())? - before_s })
     }
 
+    /// Removes what the hosts that restore keep, as if they were new.
+    fn forget_hosts(&self, prefix: &str) {
+        for (series, _) in &self.jobs {
+            drop(std::fs::remove_dir_all(self.work.join("hosts").join(prefix).join(series)));
+        }
+    }
+
     /// Removes a way's repository, its nodes and its hosts.
     fn remove(&self, prefix: &str) -> Result<()> {
         std::fs::remove_dir_all(self.work.join("hosts").join(prefix))?;
@@ -300,11 +309,9 @@ impl Bench<'_> {
         );
         print_stored(ways, found, data_bytes);
         println!(
-            "\nRestores by turns in random order: the first ones of hosts without caches (medians of \
-             {}), and the same\nagain (medians of {}; in brackets the quartiles of the turns' \
-             shares):\n",
-            found[0].first.len(),
-            found[0].again.len()
+            "\nRestores by turns in random order, on hosts without caches and on the same ones again \
+             (medians of {}; in\nbrackets the quartiles of the turns' shares):\n",
+            found[0].first.len()
         );
         print_restored(ways, found);
         Ok(())
@@ -346,29 +353,31 @@ fn print_stored(ways: &[Way], found: &[Measured], data_bytes: f64) {
 /// Prints what restores took, and how fast they are by those of others.
 fn print_restored(ways: &[Way], found: &[Measured]) {
     println!(
-        "| | first s | of no nodes | again s | of no nodes | of the shared store | CPU s | MinIO's \
-         CPU s | client MiB |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+        "| | s | of no nodes | of the shared store | CPU s | MinIO's CPU s | client MiB |\n\
+         |---|---:|---:|---:|---:|---:|---:|"
     );
-    let wall = |it: &[Restored]| it.iter().map(|it| it.cost.wall_s).collect::<Vec<_>>();
     let shared = ways.iter().position(|(.., asked)| *asked == Asked::Shared).unwrap_or_default();
-    let share = |own: &Measured, other: usize| {
-        Share::new(&wall(&own.again), &wall(&found[other].again)).to_string()
-    };
-    for ((name, ..), found_here) in ways.iter().zip(found) {
-        let of = |figure: &dyn Fn(&Restored) -> f64| {
-            median(found_here.again.iter().map(figure).collect())
+    type Kind = fn(&Measured) -> &[Restored];
+    let kinds: [(&str, Kind); 2] = [("first", |it| &it.first), ("again", |it| &it.again)];
+    for (kind, restored) in kinds {
+        let wall = |way: &Measured| -> Vec<f64> {
+            restored(way).iter().map(|it| it.cost.wall_s).collect()
         };
-        let first_s = median(wall(&found_here.first));
-        println!(
-            "| {name} | {first_s:.1} | {:.2} | {:.2} | {} | {} | {:.1} | {:.1} | {:.0} |",
-            median(wall(&found[0].first)) / first_s,
-            of(&|it| it.cost.wall_s),
-            share(found_here, 0),
-            share(found_here, shared),
-            of(&|it| it.cost.cpu_s),
-            of(&|it| it.server_s),
-            of(&|it| it.cost.rss_bytes as f64) / f64::from(1 << 20),
-        );
+        for ((name, ..), way) in ways.iter().zip(found) {
+            let of = |figure: &dyn Fn(&Restored) -> f64| {
+                median(restored(way).iter().map(figure).collect())
+            };
+            let share = |other: usize| Share::new(&wall(way), &wall(&found[other]));
+            println!(
+                "| {kind}, {name} | {:.2} | {} | {} | {:.1} | {:.1} | {:.0} |",
+                of(&|it| it.cost.wall_s),
+                share(0),
+                share(shared),
+                of(&|it| it.cost.cpu_s),
+                of(&|it| it.server_s),
+                of(&|it| it.cost.rss_bytes as f64) / f64::from(1 << 20),
+            );
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use silt_repository::env::Env;
 use silt_repository::sync::lock;
 use silt_source::{ChangedMap, Extent, ExtentKind, SourceInfo, VolumeSource, VolumeTarget};
 use silt_storage::{
-    Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
+    Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, Usage,
 };
 use silt_tree::{FileSource, FileSystemTraits, Found, Owners, Step, TreeOrigin, TreeSource};
 
@@ -318,9 +318,6 @@ impl Storage for Throttled<Arc<dyn Storage>> {
     }
     fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.inner.list_from(copy, prefix, after)
-    }
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        self.inner.tags(prefix, after)
     }
     fn usage(&self) -> Option<Usage> {
         self.inner.usage()

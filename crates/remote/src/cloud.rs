@@ -188,7 +188,8 @@ impl CloudStorage {
             ..PaginatedListOptions::default()
         };
         let page = |options: &PaginatedListOptions| self.bucket.page(&self.folder, &whole, options);
-        let objects = self.folder.next_objects(&mut options, after, &page)?;
+        let listed = self.folder.next_objects(&mut options, after, &page)?;
+        let objects: Vec<_> = listed.into_iter().map(|it| (it.key, it.size)).collect();
         let (Some(token), Some((last, _))) = (options.page_token, objects.last()) else {
             return Ok(ListPage { objects, truncated: false });
         };

@@ -233,7 +233,11 @@ impl Repository {
             let main = replicas(self.id(), &list, &list.copies, open);
             let shared = replicas(self.id(), &list, &list.shared, open);
             for Replica { location, storage, .. } in main.iter().chain(&shared) {
-                let Ok(storage) = storage else { continue };
+                // Its list is the one that has just been read.
+                let Some(storage) = storage.as_ref().ok().filter(|_| !names.contains(location))
+                else {
+                    continue;
+                };
                 let (number, list) = newest(&self.objects, storage, None)?;
                 let (location, storage) = (location.clone(), Arc::clone(storage));
                 seen.push(Seen { location, storage, number, list });
@@ -285,7 +289,9 @@ impl Repository {
         objects.places = number;
         objects.lacking = Arc::new(Mutex::new(lacking(seen, number, &list)));
         // Another place may have a newer list than the one that the repository was opened by.
-        objects.load_writers(None)?;
+        if main.replicas().iter().any(|replica| !names.contains(&replica.location)) {
+            objects.load_writers(None)?;
+        }
         self.objects = Arc::new(objects);
         self.places = Some(OpenPlaces { list, main, shared, nodes });
         Ok(self)

@@ -22,9 +22,9 @@ fn keep(key: &Key) -> Keep {
         Keep::Settled
     } else if begins("containers/") {
         Keep::Ends
-    } else if ["recipes/", "runs/", names::SERIES].into_iter().any(begins)
-        || Numbered::Head.is(name)
-    {
+    } else if begins(names::SERIES) || Numbered::Head.is(name) {
+        Keep::Listed
+    } else if begins("recipes/") || begins("runs/") {
         Keep::Whole
     } else {
         Keep::Nothing
@@ -69,7 +69,8 @@ mod tests {
         let tag = ObjectTag::from_bits(1);
         assert_eq!(kept(&names::container(STORE, 1, tag)), Keep::Ends);
         assert_eq!(kept(&names::pack(STORE, 1, tag)), Keep::Whole);
-        assert_eq!(kept(&Numbered::Head.name(STORE, 1)), Keep::Whole);
+        assert_eq!(kept(&Numbered::Head.name(STORE, 1)), Keep::Listed);
+        assert_eq!(kept(&names::series(STORE)), Keep::Listed);
         assert_eq!(kept(&Numbered::Lease.name(STORE, 1)), Keep::Nothing);
         assert_eq!(kept(names::CONFIG), Keep::Settled);
     }

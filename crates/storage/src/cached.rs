@@ -4,13 +4,13 @@
 //!
 //! A name can come to hold another object, for example after a rollback. So before a process uses a
 //! cached object for the first time, it reads the object's beginning from the storage and compares
-//! it; objects begin with random bytes of their own. If the storage lists tags of many objects at
-//! once, an unchanged tag is enough. Names of [`Keep::Settled`] hold one object for ever and are
+//! it; objects begin with random bytes of their own. If the storage tells tags in listings, an
+//! unchanged tag is enough. Names of [`Keep::Settled`] hold one object for ever and are
 //! not compared.
 
 mod kept;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use silt_format::Result;
 use self::kept::{Kept, Opened};
 use crate::{
     Block, ByteRange, Filling, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TAIL_BYTES,
-    TagPage, Usage,
+    TaggedPage, Usage,
 };
 
 /// Maximum size of a cached object; larger ones are not cached.
@@ -37,6 +37,8 @@ const TAGGED_MIN: usize = 4;
 const TOLD_BEFORE: usize = 250;
 /// How many files are compared with their objects at once.
 const COMPARED_AT_ONCE: usize = 16;
+/// Most tags that are remembered from listings.
+const LISTED_MAX: usize = 4096;
 /// Most beginnings that are remembered until the ends of their objects are read.
 const BEGINNINGS_MAX: usize = 256;
 
@@ -64,6 +66,8 @@ pub enum Keep {
     Nothing,
     /// All of it; its name may come to hold another object.
     Whole,
+    /// The same, and nothing refers to it: its name is found by a listing each time.
+    Listed,
     /// All of it; its name holds one object or none, for good.
     Settled,
     /// Only its beginning and its end; its name may come to hold another object.
@@ -99,6 +103,11 @@ struct State {
     /// Bytes of all files, once they were counted.
     bytes: Option<u64>,
     tags: Tags,
+    /// Tags that the last listings told of objects with [`Keep::Listed`]. Whoever reads one of these
+    /// has found its name in such a listing, and gets what was there then.
+    listed: BTreeMap<Key, String>,
+    /// Whether the storage tells no tags.
+    tags_are_untold: bool,
 }
 
 /// Tags that storage has told since the last listing.
@@ -114,8 +123,6 @@ struct Tags {
     told: Vec<(String, Key, Option<Key>)>,
     /// Prefixes of which few objects have a file, so that one answer does not reach far.
     far_apart: HashSet<String>,
-    /// Prefixes of which the storage does not tell tags.
-    untold: HashSet<String>,
 }
 
 impl Tags {
@@ -127,10 +134,10 @@ impl Tags {
         self.told.iter().any(is_told)
     }
 
-    fn add(&mut self, prefix: &str, first: &Key, page: TagPage) {
-        let last = page.tags.last().filter(|_| page.truncated).map(|(key, _)| key.clone());
+    fn add(&mut self, prefix: &str, first: &Key, page: &ListPage, tags: Vec<(Key, String)>) {
+        let last = page.objects.last().filter(|_| page.truncated).map(|(key, _)| key.clone());
         self.told.push((prefix.to_owned(), first.clone(), last));
-        self.by_key.extend(page.tags);
+        self.by_key.extend(tags);
     }
 }
 
@@ -223,7 +230,10 @@ impl CachedStorage {
         let known = |state: &State| state.tags.by_key.get(key).cloned();
         let listings = {
             let state = self.state();
-            if state.tags.has_told(prefix, key) || state.tags.untold.contains(prefix) {
+            if let Some(tag) = state.listed.get(key) {
+                return Some(tag.clone());
+            }
+            if state.tags.has_told(prefix, key) || state.tags_are_untold {
                 return known(&state);
             }
             state.tags.listings
@@ -233,20 +243,37 @@ impl CachedStorage {
             let first = self.first_to_tell(prefix, key)?;
             // What is before all names that are not before this one.
             let after = Key::new(&first.as_str()[..first.as_str().len() - 1]).ok();
-            let page = self.inner.tags(prefix, after.as_ref()).ok().flatten();
+            let TaggedPage { page, tags } = self.inner.list_tagged(prefix, after.as_ref()).ok()?;
             let mut state = self.state();
             if state.tags.listings != listings {
                 return None;
             }
-            let Some(page) = page else {
-                state.tags.untold.insert(prefix.to_owned());
+            let Some(tags) = tags else {
+                state.tags_are_untold = true;
                 return None;
             };
-            state.tags.add(prefix, &first, page);
+            state.tags.add(prefix, &first, &page, tags);
             if first >= *key || state.tags.has_told(prefix, key) {
                 return known(&state);
             }
             state.tags.far_apart.insert(prefix.to_owned());
+        }
+    }
+
+    /// Notes the tags of a listing, if it told any. All that was told before of names below its
+    /// prefix is forgotten, and all that was told of names that are referred to.
+    fn note_listed(&self, prefix: &str, after: Option<&Key>, tags: Option<Vec<(Key, String)>>) {
+        let mut state = self.state();
+        state.tags = Tags { listings: state.tags.listings + 1, ..Tags::default() };
+        state.tags_are_untold = tags.is_none();
+        let is_listed =
+            |key: &Key| key.as_str().starts_with(prefix) && after.is_none_or(|after| key > after);
+        state.listed.retain(|key, _| !is_listed(key));
+        let tags = tags.unwrap_or_default().into_iter();
+        let kept = tags.filter(|(key, _)| (self.policy.keep)(key) == Keep::Listed);
+        state.listed.extend(kept.take(LISTED_MAX));
+        while state.listed.len() > LISTED_MAX {
+            state.listed.pop_first();
         }
     }
 
@@ -274,6 +301,7 @@ impl CachedStorage {
         let mut state = self.state();
         state.verified.remove(key);
         state.beginnings.remove(key);
+        state.listed.remove(key);
         drop(state);
         fs::remove_file(self.file(key)).is_ok()
     }
@@ -429,7 +457,9 @@ impl Storage for CachedStorage {
         let tag = self.inner.put_tagged(key, body, mode)?;
         let pieces: Vec<&[u8]> = body.iter().map(|piece| &piece[..]).collect();
         let _is_kept = match (keep, &pieces[..]) {
-            (Keep::Whole | Keep::Settled, _) => self.keep_whole(key, &pieces, tag.as_deref()),
+            (Keep::Whole | Keep::Listed | Keep::Settled, _) => {
+                self.keep_whole(key, &pieces, tag.as_deref())
+            }
             (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces, tag.as_deref()),
             _ => false,
         };
@@ -499,18 +529,13 @@ impl Storage for CachedStorage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        let page = self.inner.list(prefix, after)?;
-        let tags = &mut self.state().tags;
-        *tags = Tags { listings: tags.listings + 1, ..Tags::default() };
+        let TaggedPage { page, tags } = self.inner.list_tagged(prefix, after)?;
+        self.note_listed(prefix, after, tags);
         Ok(page)
     }
 
     fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         self.inner.list_from(copy, prefix, after)
-    }
-
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        self.inner.tags(prefix, after)
     }
 
     fn usage(&self) -> Option<Usage> {

@@ -10,7 +10,7 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
-    TagPage, Usage,
+    TaggedPage, Usage,
 };
 
 /// Which operations are counted.
@@ -172,9 +172,9 @@ impl<S: Storage> Storage for CrashStorage<S> {
         self.step(OperationKind::List, describe, || self.inner.list_from(copy, prefix, after))
     }
 
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
         let describe = || Operation::list(prefix, after);
-        self.step(OperationKind::List, describe, || self.inner.tags(prefix, after))
+        self.step(OperationKind::List, describe, || self.inner.list_tagged(prefix, after))
     }
 
     fn uploads(&self) -> usize {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage};
+use crate::{ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, Usage};
 
 /// For dry runs: objects that are put exist only for this process. Of containers only the size is
 /// kept, because nothing reads their chunks back.
@@ -114,10 +114,6 @@ impl Storage for DryRunStorage {
 
     fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
         Ok(self.merged(self.inner.list_from(copy, prefix, after)?, prefix, after))
-    }
-
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        self.inner.tags(prefix, after)
     }
 
     fn usage(&self) -> Option<Usage> {

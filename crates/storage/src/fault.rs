@@ -10,7 +10,7 @@ use silt_format::{Error, ErrorKind, Result};
 
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
-    TagPage, Usage,
+    TaggedPage, Usage,
 };
 
 /// The fault of one operation.
@@ -175,8 +175,8 @@ impl<S: Storage> Storage for FaultStorage<S> {
         self.run(&operation, |_| self.inner.list_from(copy, prefix, after))
     }
 
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        self.run(&Operation::list(prefix, after), |_| self.inner.tags(prefix, after))
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
+        self.run(&Operation::list(prefix, after), |_| self.inner.list_tagged(prefix, after))
     }
 
     fn uploads(&self) -> usize {

@@ -40,7 +40,7 @@ pub use direct::{AlignedBuffer, DIRECT_ALIGNMENT, DirectFile};
 pub use dry_run::DryRunStorage;
 pub use fault::{Fault, FaultRule, FaultStorage};
 pub use key::{KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key};
-pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, TagPage, list_all, list_page};
+pub use listing::{LIST_PAGE_OBJECTS_MAX, ListAll, ListPage, TaggedPage, list_all, list_page};
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
 pub use operation::{Operation, OperationKind};

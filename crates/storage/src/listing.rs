@@ -46,13 +46,14 @@ pub fn list_page<S: Storage + ?Sized>(
     Ok(page)
 }
 
-/// Tags, which differ between objects that have held the same name, in byte order of the names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TagPage {
-    /// Names and tags.
-    pub tags: Vec<(Key, String)>,
-    /// Whether more follow.
-    pub truncated: bool,
+/// Some objects, and their tags: an object that replaces another under its name has another tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaggedPage {
+    /// The objects.
+    pub page: ListPage,
+    /// Names and tags of those that have tags, in byte order of the names; `None` if the storage
+    /// tells none.
+    pub tags: Option<Vec<(Key, String)>>,
 }
 
 /// Every object whose name begins with `prefix` and comes after `after`, a page at a time.

@@ -10,7 +10,7 @@ use silt_format::{Error, Result};
 use crate::storage::{already_exists, name_in_the_way, not_found};
 use crate::{
     ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
-    TagPage,
+    TaggedPage,
 };
 
 const PLACE: &str = "memory";
@@ -147,12 +147,16 @@ impl Storage for MemoryStorage {
         Ok(Some(blake3::hash(&body.concat()).to_string()))
     }
 
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
         let objects = self.objects();
         let mut rest = from(&objects, prefix, after);
-        let page = rest.by_ref().take(LIST_PAGE_OBJECTS_MAX);
-        let tags = page.map(|(key, bytes)| (key.clone(), blake3::hash(bytes).to_string()));
-        Ok(Some(TagPage { tags: tags.collect(), truncated: rest.next().is_some() }))
+        let (mut page, mut tags) = (Vec::new(), Vec::new());
+        for (key, bytes) in rest.by_ref().take(LIST_PAGE_OBJECTS_MAX) {
+            page.push((key.clone(), bytes.len() as u64));
+            tags.push((key.clone(), blake3::hash(bytes).to_string()));
+        }
+        let page = ListPage { objects: page, truncated: rest.next().is_some() };
+        Ok(TaggedPage { page, tags: Some(tags) })
     }
 
     fn requests_at_once(&self) -> usize {

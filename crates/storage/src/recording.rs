@@ -12,7 +12,7 @@ use silt_format::{ErrorKind, Result};
 use crate::storage::body_bytes;
 use crate::{
     ByteRange, Guarantees, Key, ListPage, ObjectMeta, Operation, OperationKind, PutMode, Storage,
-    TagPage, Usage,
+    TaggedPage, Usage,
 };
 
 /// Maximum number of operations recorded individually; later ones count only in the totals.
@@ -195,11 +195,11 @@ impl<S: Storage> Storage for RecordingStorage<S> {
         })
     }
 
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
         self.record(Operation::list(prefix, after), || {
-            let page = self.inner.tags(prefix, after)?;
-            let objects = page.as_ref().map_or(0, |page| page.tags.len()) as u64;
-            Ok((page, Amount { objects, bytes: 0 }))
+            let tagged = self.inner.list_tagged(prefix, after)?;
+            let objects = tagged.page.objects.len() as u64;
+            Ok((tagged, Amount { objects, bytes: 0 }))
         })
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use silt_format::Result;
 
 use crate::replicated::{both, merge_pages};
-use crate::{Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage};
+use crate::{Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage};
 
 /// One of the two storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,11 +135,6 @@ impl Storage for Routed {
         }
         let pages = [self.main.list(prefix, after)?, self.apart.list(prefix, after)?];
         Ok(merge_pages(pages.into()))
-    }
-
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        // Where objects of the prefix are in both places, those of one are not all.
-        self.below(prefix).map_or(Ok(None), |storage| storage.tags(prefix, after))
     }
 
     fn forget(&self, key: &Key) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use silt_format::{Error, ErrorKind, Result};
 
-use crate::{Block, Filling, Key, ListPage, TagPage, Usage};
+use crate::{Block, Filling, Key, ListPage, TaggedPage, Usage};
 
 /// Maximum number of bytes that one [`Storage::get`] returns; larger objects are read in ranges.
 pub const READ_BYTES_MAX: u64 = 256 << 20;
@@ -192,11 +192,10 @@ pub trait Storage: Send + Sync {
     /// [`list_all`](crate::list_all) iterates over all pages.
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage>;
 
-    /// Returns the tags of the first objects whose names begin with `prefix` and sort after
-    /// `after`. An equal tag means that the object is the same. Returns `None` if the storage has
-    /// no tags.
-    fn tags(&self, _prefix: &str, _after: Option<&Key>) -> Result<Option<TagPage>> {
-        Ok(None)
+    /// The same as [`list`](Self::list), with the objects' tags if the storage tells them. An equal
+    /// tag means that the object is the same.
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
+        Ok(TaggedPage { page: self.list(prefix, after)?, tags: None })
     }
 
     /// Drops a cached copy of the object, for callers that find it inconsistent; returns whether
@@ -296,8 +295,8 @@ macro_rules! storage_through_pointer {
             ) -> Result<Option<String>> {
                 (**self).put_tagged(key, body, mode)
             }
-            fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-                (**self).tags(prefix, after)
+            fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
+                (**self).list_tagged(prefix, after)
             }
             fn forget(&self, key: &Key) -> bool {
                 (**self).forget(key)

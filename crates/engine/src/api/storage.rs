@@ -264,23 +264,23 @@ pub use silt_storage::PutMode;
 /// ```
 pub use silt_storage::Storage;
 
-/// A page of tags; an object whose tag is the same as before has not changed.
+/// A page of a listing with tags; an object whose tag is the same as before has not changed.
 ///
 /// Object stores have tags (S3's `ETag`); folders have none.
 ///
 /// ```
-/// use siltstone::storage::{Key, MemoryStorage, PutMode, Storage, TagPage};
+/// use siltstone::storage::{Key, MemoryStorage, PutMode, Storage, TaggedPage};
 ///
 /// let (storage, key) = (MemoryStorage::new(), Key::new("object")?);
 /// storage.put(&key, &[b"bytes"], PutMode::Create)?;
-/// let before: TagPage = storage.tags("", None)?.unwrap();
-/// assert_eq!(storage.tags("", None)?, Some(before.clone()));
+/// let before: TaggedPage = storage.list_tagged("", None)?;
+/// assert_eq!(storage.list_tagged("", None)?, before);
 ///
 /// storage.damage(&key, |bytes| bytes[0] ^= 1)?;
-/// assert_ne!(storage.tags("", None)?, Some(before));
+/// assert_ne!(storage.list_tagged("", None)?.tags, before.tags);
 /// # Ok::<(), siltstone::Error>(())
 /// ```
-pub use silt_storage::TagPage;
+pub use silt_storage::TaggedPage;
 
 /// The requests that were sent to an object store; they cost money.
 ///

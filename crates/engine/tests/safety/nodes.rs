@@ -631,3 +631,27 @@ fn a_process_that_knows_an_old_list_of_places_takes_nothing_for_damaged() {
         assert!(check(&new).damage.is_empty());
     }
 }
+
+/// Where a repository has nodes but no copies, the place that it is opened by is the only one that
+/// has its root: what is there is read once.
+#[test]
+fn the_root_is_read_once_by_its_only_place() {
+    let (storage, world, _) = with_nodes(&["one", "two"]);
+    let asked = Arc::new(AtomicU64::new(0));
+    let counts = {
+        let asked = Arc::clone(&asked);
+        move |operation: &Operation, _: u64| {
+            let is_of_root = match operation {
+                Operation::List { prefix, .. } => prefix.contains("root/"),
+                Operation::Get { key, .. } => key.as_str().contains("root/places/"),
+                _ => false,
+            };
+            asked.fetch_add(u64::from(is_of_root), Ordering::SeqCst);
+            Fault::Pass
+        }
+    };
+    let whole: Arc<dyn Storage> = Arc::new(FaultStorage::new(storage, counts));
+    let repository = open(&whole, &world).unwrap();
+    assert_eq!(repository.nodes().len(), 2);
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "a listing and the newest list of places");
+}

@@ -22,6 +22,7 @@ use crate::network::Network;
 use crate::parts::Parts;
 use crate::witness::witnessed;
 
+pub(crate) use pages::tagged;
 pub(crate) use tries::FIRST_WAIT;
 
 /// Number of bytes that arrive in about the time of one request: 5 ms at 100 MB/s, inside one data

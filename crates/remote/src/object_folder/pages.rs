@@ -2,7 +2,7 @@
 
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use silt_format::{Error, ErrorKind, Result};
-use silt_storage::{Key, LIST_PAGE_OBJECTS_MAX};
+use silt_storage::{Key, LIST_PAGE_OBJECTS_MAX, ListPage, TaggedPage};
 
 use super::ObjectFolder;
 
@@ -38,12 +38,12 @@ impl ObjectFolder {
         options: &mut PaginatedListOptions,
         after: Option<&Key>,
         page: &dyn Fn(&PaginatedListOptions) -> Result<PaginatedListResult>,
-    ) -> Result<Vec<(Key, u64)>> {
+    ) -> Result<Vec<Listed>> {
         for _ in 0..PAGES_WITHOUT_OURS_MAX {
             let found = page(options)?;
             let token = found.page_token.clone();
             let mut objects = self.named(found);
-            objects.retain(|(key, _)| after.is_none_or(|after| key > after));
+            objects.retain(|listed| after.is_none_or(|after| listed.key > *after));
             let repeats = token.is_some() && token == options.page_token;
             options.page_token = token;
             if !objects.is_empty() || options.page_token.is_none() {
@@ -59,10 +59,29 @@ impl ObjectFolder {
         ))
     }
 
-    /// The objects of a page and their sizes; what is no name of ours is not ours.
-    fn named(&self, page: PaginatedListResult) -> Vec<(Key, u64)> {
+    /// The objects of a page; what is no name of ours is not ours.
+    fn named(&self, page: PaginatedListResult) -> Vec<Listed> {
         let objects = page.result.objects.into_iter();
-        let named = objects.filter_map(|object| Some((self.key(&object.location)?, object.size)));
+        let named = objects.filter_map(|object| {
+            let key = self.key(&object.location)?;
+            Some(Listed { key, size: object.size, tag: object.e_tag })
+        });
         named.collect()
     }
+}
+
+/// An object as a listing tells it.
+pub(crate) struct Listed {
+    pub key: Key,
+    /// In bytes.
+    pub size: u64,
+    /// Its ETag, if the listing has it.
+    pub tag: Option<String>,
+}
+
+/// The page of these objects.
+pub(crate) fn tagged(listed: Vec<Listed>, truncated: bool) -> TaggedPage {
+    let objects = listed.iter().map(|it| (it.key.clone(), it.size)).collect();
+    let tags: Vec<_> = listed.into_iter().filter_map(|it| Some((it.key, it.tag?))).collect();
+    TaggedPage { page: ListPage { objects, truncated }, tags: Some(tags) }
 }

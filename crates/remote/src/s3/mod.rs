@@ -23,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, PutMode as Mode, PutOptions, PutPayload};
 use silt_format::{Error, ErrorKind, Result, ResultExt};
 use silt_storage::{
-    Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TagPage, Usage,
+    Block, ByteRange, Guarantees, Key, ListPage, ObjectMeta, PutMode, Storage, TaggedPage, Usage,
 };
 
 pub use lock::Extended;
@@ -31,7 +31,7 @@ use request::{Answer, Signed};
 pub use versions::{Rollback, Version};
 
 use crate::failure::Failure;
-use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name};
+use crate::object_folder::{ObjectFolder, REQUEST_BYTES, begins_no_name, tagged};
 use crate::object_lock::Lock;
 use crate::settings::Settings;
 
@@ -179,29 +179,21 @@ impl Storage for S3Storage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        Ok(self.list_tagged(prefix, after)?.page)
+    }
+
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
         if begins_no_name(prefix) {
-            return Ok(ListPage { objects: Vec::new(), truncated: false });
+            return Ok(tagged(Vec::new(), false));
         }
         let prefix = format!("{}{prefix}", self.folder.prefix);
         let offset = after.map(|after| format!("{}{after}", self.folder.prefix));
         let mut options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
         let page =
             |options: &PaginatedListOptions| self.folder.page(&self.client, &prefix, options);
-        let objects = self.folder.next_objects(&mut options, after, &page)?;
-        Ok(ListPage { truncated: options.page_token.is_some() && !objects.is_empty(), objects })
-    }
-
-    fn tags(&self, prefix: &str, after: Option<&Key>) -> Result<Option<TagPage>> {
-        let prefix = format!("{}{prefix}", self.folder.prefix);
-        let offset = after.map(|after| format!("{}{after}", self.folder.prefix));
-        let options = PaginatedListOptions { offset, ..PaginatedListOptions::default() };
-        let page = self.folder.page(&self.client, &prefix, &options)?;
-        let truncated = page.page_token.is_some();
-        let tagged = page.result.objects.into_iter().filter_map(|object| {
-            let name = object.location.as_ref().strip_prefix(self.folder.prefix.as_str())?;
-            Some((Key::new(name).ok()?, object.e_tag?))
-        });
-        Ok(Some(TagPage { tags: tagged.collect(), truncated }))
+        let listed = self.folder.next_objects(&mut options, after, &page)?;
+        let truncated = options.page_token.is_some() && !listed.is_empty();
+        Ok(tagged(listed, truncated))
     }
 
     fn uploads(&self) -> usize {

@@ -49,6 +49,7 @@ const POLICY: CachePolicy = CachePolicy { keep, end };
 fn keep(key: &Key) -> Keep {
     match key.as_str().split('/').next() {
         Some("packs") => Keep::Whole,
+        Some("heads") => Keep::Listed,
         Some("keys") => Keep::Settled,
         Some("containers") => Keep::Ends,
         _ => Keep::Nothing,
@@ -353,6 +354,52 @@ fn tags_that_were_told_before_a_listing_do_not_count() {
     // It learns by a listing that somebody refers to it now.
     process.list("state/", None).unwrap();
     assert!(directory(&process, &name(5)) == whole(2)[500..800]);
+}
+
+#[test]
+fn objects_that_listings_find_are_compared_by_what_these_tell() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let new = || cache(&inner, folder.path(), 1 << 20);
+    let name = |series: usize| format!("heads/{series}/1");
+    let first = new();
+    for series in 0..300 {
+        first.put(&key(&name(series)), &[&object(1, 500)], PutMode::Create).unwrap();
+    }
+    let is_read = |storage: &CachedStorage, series: usize, seed: u8| {
+        assert!(read(storage, &name(series), 0, 500) == object(seed, 500), "{series}");
+    };
+    // Others are listed before each is read, as many are side by side.
+    let second = new();
+    (0..300).for_each(|series| drop(second.list(&format!("heads/{series}/"), None).unwrap()));
+    (0..300).for_each(|series| is_read(&second, series, 1));
+    assert_eq!(gets(&inner), 0);
+    // What another host has put there since has another tag, and so is read.
+    inner.delete(&[key(&name(7))]).unwrap();
+    inner.put(&key(&name(7)), &[&object(2, 500)], PutMode::Create).unwrap();
+    let third = new();
+    third.list("heads/", None).unwrap();
+    (0..300).for_each(|series| is_read(&third, series, if series == 7 { 2 } else { 1 }));
+    assert_eq!(gets(&inner), 2, "its beginning, and all of it");
+    // What is not listed is compared with its object. An earlier listing tells nothing of a name
+    // that a later one does not have.
+    let fourth = new();
+    fourth.list("heads/", None).unwrap();
+    inner.delete(&[key(&name(8))]).unwrap();
+    fourth.list("heads/8/", None).unwrap();
+    inner.put(&key(&name(8)), &[&object(3, 500)], PutMode::Create).unwrap();
+    is_read(&fourth, 8, 3);
+    // A page replaces what was told of its names alone.
+    let fifth = new();
+    fifth.list("heads/", None).unwrap();
+    fifth.list("heads/", Some(&key("heads/5"))).unwrap();
+    inner.take();
+    let seed = |series| match series {
+        7 => 2,
+        8 => 3,
+        _ => 1,
+    };
+    (0..300).for_each(|series| is_read(&fifth, series, seed(series)));
+    assert_eq!(gets(&inner), 2, "these two had no tag yet");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use silt_format::{ErrorKind, Result};
 use silt_storage::{
     ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, DryRunStorage,
     Fault, FaultStorage, Guarantees, Keep, Key, ListPage, ObjectMeta, PutMode, RecordingStorage,
-    Replica, Replicated, Routed, Storage, TagPage, Usage,
+    Replica, Replicated, Routed, Storage, TaggedPage, Usage,
 };
 
 use crate::conformance::place_of;
@@ -66,9 +66,10 @@ impl Storage for Asked {
         self.note("list");
         Ok(ListPage { objects: Vec::new(), truncated: false })
     }
-    fn tags(&self, _: &str, _: Option<&Key>) -> Result<Option<TagPage>> {
-        self.note("tags");
-        Ok(Some(TagPage { tags: Vec::new(), truncated: false }))
+    fn list_tagged(&self, _: &str, _: Option<&Key>) -> Result<TaggedPage> {
+        self.note("list_tagged");
+        let page = ListPage { objects: Vec::new(), truncated: false };
+        Ok(TaggedPage { page, tags: Some(Vec::new()) })
     }
     fn forget(&self, _: &Key) -> bool {
         self.note("forget");
@@ -114,7 +115,7 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 19] {
     storage.head(&key).unwrap();
     storage.list("kind/store/", None).unwrap();
     storage.list_from(0, "kind/store/", None).unwrap();
-    storage.tags("kind/store/", None).unwrap();
+    storage.list_tagged("kind/store/", None).unwrap();
     storage.copies(&key);
     assert!(storage.forget(&key));
     assert_eq!((storage.uploads(), storage.request_bytes()), (7, 11));
@@ -138,7 +139,7 @@ fn call_all(storage: &dyn Storage) -> [&'static str; 19] {
         "head",
         "delete",
         "list",
-        "tags",
+        "list_tagged",
         "forget",
         "uploads",
         "requests_at_once",
@@ -182,10 +183,10 @@ fn wrappers_hand_on_all_that_they_are_asked() {
         Box::new(CachedStorage::new(inner, folder.path(), NOTHING, 1 << 20)) as _
     };
     // It asks for tags, whether or not it was asked for them itself.
-    assert_eq!(forgotten(cached, &["put_bytes"]), none, "cached");
-    // Nothing of a dry run reaches what is below.
+    assert_eq!(forgotten(cached, &["put_bytes", "list"]), none, "cached");
+    // Nothing of a dry run reaches what is below. Tags are for the cache, which is below all these.
     let dry = |inner: Arc<Asked>| Box::new(DryRunStorage::new(inner)) as _;
-    let changes = ["put_bytes", "put_tagged", "delete", "settle"];
+    let changes = ["put_bytes", "put_tagged", "delete", "settle", "list_tagged"];
     assert_eq!(forgotten(dry, &changes), none, "dry run");
     for store in ["store", "other"] {
         let routed = |inner: Arc<Asked>| {
@@ -195,13 +196,14 @@ fn wrappers_hand_on_all_that_they_are_asked() {
             Box::new(Routed::new(main, own, move |named| place_of(store, named))) as _
         };
         // Requests are counted where the store is opened; two are not one store.
-        let by_itself = if store == "store" { &["usage", "describe"][..] } else { &["usage"][..] };
-        assert_eq!(forgotten(routed, by_itself), none, "routed");
+        let mut by_itself = vec!["usage", "list_tagged"];
+        by_itself.extend((store == "store").then_some("describe"));
+        assert_eq!(forgotten(routed, &by_itself), none, "routed");
     }
     // Copies have no common tags, count as one, and are called by their locations.
     let replicated =
         |inner: Arc<Asked>| Box::new(Replicated::new(vec![replica(false, Ok(inner))])) as _;
-    let own = ["put_tagged", "tags", "copies", "get_from", "list_from", "usage", "describe"];
+    let own = ["put_tagged", "list_tagged", "copies", "get_from", "list_from", "usage", "describe"];
     assert_eq!(forgotten(replicated, &own), none, "replicated");
 }
 
