@@ -215,7 +215,9 @@ impl CachedStorage {
         let mut beginning = Vec::new();
         self.inner.get(key, BEGINNING, &mut beginning)?;
         let is_same = file.beginning == beginning;
-        if let Some(tag) = tag.filter(|_| is_same) {
+        // A listing may be so old that its tag is that of the object before.
+        let is_new = !file.is_tagged() || (self.policy.keep)(key) != Keep::Listed;
+        if let Some(tag) = tag.filter(|_| is_same && is_new) {
             file.note_tag(&self.file(key), &tag);
         }
         Ok(is_same)

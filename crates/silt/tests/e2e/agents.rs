@@ -94,6 +94,12 @@ pub fn snapshots(place: &Place, series: &str) -> usize {
     listed.iter().filter(|snapshot| snapshot["series"] == series).count()
 }
 
+/// Waits until a server is there: an agent that comes too early tries again after 5, 10, 20 seconds.
+pub fn listens(port: u16) {
+    let is_there = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    eventually("a server that listens", is_there);
+}
+
 /// A server of the bus.
 pub struct Bus {
     pub port: u16,
@@ -130,7 +136,9 @@ impl Bus {
         let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new("nats-server");
         command.arg("-c").arg(self.folder.with_file_name("bus.conf"));
-        Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+        let server = Killed(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        listens(self.port);
+        server
     }
 }
 

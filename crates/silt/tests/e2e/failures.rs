@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::agents::{Host, Killed, eventually, snapshots};
+use crate::agents::{Host, Killed, eventually, listens, snapshots};
 use crate::kit::{Place, Run, can, changed, disk, faketime_library, noise, tool};
 
 /// A place whose clocks are turned.
@@ -173,7 +173,9 @@ impl<'p> PlainBus<'p> {
         let mut command = Command::new("nats-server");
         command.args(["-js", "-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"]);
         command.arg(self.place.path("bus")).stdout(Stdio::null()).stderr(Stdio::null());
-        Killed(command.spawn().unwrap())
+        let server = Killed(command.spawn().unwrap());
+        listens(self.port);
+        server
     }
 
     fn settings(&self, agent: &str, series: &[&str]) -> String {

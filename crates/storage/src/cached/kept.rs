@@ -36,6 +36,11 @@ impl Opened<'_> {
         self.mark.is_some_and(|noted| noted == mark(self.digest, tag))
     }
 
+    /// Whether a tag of the object was noted.
+    pub(super) fn is_tagged(&self) -> bool {
+        self.mark.is_some()
+    }
+
     /// Notes that the file is the object's, which has this tag; failing to is no error.
     pub(super) fn note_tag(&self, file: &Path, tag: &str) {
         let opened = OpenOptions::new().write(true).open(file);

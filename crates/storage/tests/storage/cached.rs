@@ -400,6 +400,17 @@ fn objects_that_listings_find_are_compared_by_what_these_tell() {
     };
     (0..300).for_each(|series| is_read(&fifth, series, seed(series)));
     assert_eq!(gets(&inner), 2, "these two had no tag yet");
+    // A listing from before an object was replaced tells nothing of the one that replaced it.
+    let (sixth, other) = (new(), new());
+    sixth.list("heads/", None).unwrap();
+    other.delete(&[key(&name(9))]).unwrap();
+    other.put(&key(&name(9)), &[&object(4, 500)], PutMode::Create).unwrap();
+    is_read(&sixth, 9, 4);
+    inner.delete(&[key(&name(9))]).unwrap();
+    inner.put(&key(&name(9)), &[&object(1, 500)], PutMode::Create).unwrap();
+    let seventh = new();
+    seventh.list("heads/", None).unwrap();
+    is_read(&seventh, 9, 1);
 }
 
 #[test]
