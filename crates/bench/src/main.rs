@@ -128,7 +128,7 @@ enum Command {
         after_help = "Example:\n  silt-bench nodes --disks /vm/fleet --work /vm/bench --clients 7 \
                       --round-trip-ms 30"
     )]
-    Nodes(NodesOptions),
+    Nodes(nodes::Options),
     /// Measure commands over many small series, in a bucket far away or in a folder
     #[command(
         after_help = "Examples:\n  silt-bench many --work /dev/shm/bench --series 300 --silt \
@@ -428,33 +428,6 @@ struct FarOptions {
     /// Measure restores of this disk instead, from the server itself and from far away.
     #[arg(long, value_name = "FILE")]
     restore: Option<PathBuf>,
-    /// The silt program.
-    #[arg(long, default_value = "silt", value_name = "FILE")]
-    silt: PathBuf,
-}
-
-#[derive(clap::Args)]
-struct NodesOptions {
-    #[command(flatten)]
-    disks: SharingOptions,
-    /// Days of each machine; each is a series of its own.
-    #[arg(long, default_value_t = 3)]
-    days: usize,
-    /// Backups at once.
-    #[arg(long, default_value_t = 7)]
-    clients: usize,
-    /// How many nodes.
-    #[arg(long, default_value_t = 3)]
-    nodes: usize,
-    /// How long the way from clients to the buckets and back takes.
-    #[arg(long, default_value_t = 0, value_name = "MS")]
-    round_trip_ms: u64,
-    /// How many turns restores take; each has two of every disk for every way.
-    #[arg(long, default_value_t = 8, value_name = "N")]
-    turns: usize,
-    /// How many times each way is measured; medians are printed.
-    #[arg(long, default_value_t = 3)]
-    runs: usize,
     /// The silt program.
     #[arg(long, default_value = "silt", value_name = "FILE")]
     silt: PathBuf,

@@ -1,6 +1,6 @@
 //! Storage nodes in buckets of a MinIO: several clients at once, without nodes, with one, and with
-//! several, whose indexes are read from the storage or asked of a process beside each node. When all
-//! ways have backed up, they restore by turns.
+//! several, whose indexes are read from the storage or asked of a process beside each node. When
+//! all ways have backed up, they restore by turns.
 //!
 //! AppDedupe's table 5.3 was measured with seven clients, a director and three nodes on a LAN. Here
 //! they are processes of this machine, and the way to the buckets may delay.
@@ -22,12 +22,40 @@ use crate::link::Delay;
 use crate::numbers::median;
 use crate::process::{Call, Cost, cpu_seconds};
 use crate::turns::{Share, by_turns};
-use crate::{NodesOptions, Result};
+use crate::{Result, SharingOptions};
 
 /// Bytes on their way: enough for 500 MB/s.
 const WINDOW: usize = 8 << 20;
 /// How long a process may take until it answers.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What is measured, and with what.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    disks: SharingOptions,
+    /// Days of each machine; each is a series of its own.
+    #[arg(long, default_value_t = 3)]
+    days: usize,
+    /// Backups at once.
+    #[arg(long, default_value_t = 7)]
+    clients: usize,
+    /// How many nodes.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// How long the way from clients to the buckets and back takes.
+    #[arg(long, default_value_t = 0, value_name = "MS")]
+    round_trip_ms: u64,
+    /// How many turns restores take; each has two of every disk for every way.
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    turns: usize,
+    /// How many times each way is measured; medians are printed.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// The silt program.
+    #[arg(long, default_value = "silt", value_name = "FILE")]
+    silt: PathBuf,
+}
 
 /// Who says what nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +71,7 @@ enum Asked {
 type Way = (&'static str, usize, Asked);
 
 struct Bench<'o> {
-    options: &'o NodesOptions,
+    options: &'o Options,
     work: PathBuf,
     server: Server,
     /// Where clients reach the server.
@@ -84,7 +112,7 @@ struct Measured {
 }
 
 /// Measures, and prints a table.
-pub fn run(options: &NodesOptions) -> Result<()> {
+pub fn run(options: &Options) -> Result<()> {
     let work = options.disks.work.join("nodes");
     drop(std::fs::remove_dir_all(&work));
     std::fs::create_dir_all(&work)?;
@@ -309,8 +337,8 @@ impl Bench<'_> {
         );
         print_stored(ways, found, data_bytes);
         println!(
-            "\nRestores by turns in random order, on hosts without caches and on the same ones again \
-             (medians of {}; in\nbrackets the quartiles of the turns' shares):\n",
+            "\nRestores by turns in random order, on hosts without caches and on the same ones \
+             again (medians of {}; in\nbrackets the quartiles of the turns' shares):\n",
             found[0].first.len()
         );
         print_restored(ways, found);
@@ -350,6 +378,9 @@ fn print_stored(ways: &[Way], found: &[Measured], data_bytes: f64) {
     }
 }
 
+/// Restores of one kind that a way had.
+type Kind = fn(&Measured) -> &[Restored];
+
 /// Prints what restores took, and how fast they are by those of others.
 fn print_restored(ways: &[Way], found: &[Measured]) {
     println!(
@@ -357,7 +388,6 @@ fn print_restored(ways: &[Way], found: &[Measured]) {
          |---|---:|---:|---:|---:|---:|---:|"
     );
     let shared = ways.iter().position(|(.., asked)| *asked == Asked::Shared).unwrap_or_default();
-    type Kind = fn(&Measured) -> &[Restored];
     let kinds: [(&str, Kind); 2] = [("first", |it| &it.first), ("again", |it| &it.again)];
     for (kind, restored) in kinds {
         let wall = |way: &Measured| -> Vec<f64> {

@@ -222,31 +222,14 @@ impl Repository {
             names.iter().find(is_listed).or(names.first()).cloned().unwrap_or_default()
         };
         let own = Arc::clone(&self.objects.storage);
-        let (mut number, mut list) = newest(&self.objects, &own, self.root.take())?;
+        let (number, list) = newest(&self.objects, &own, self.root.take())?;
         if number == 0 {
             return Ok(self);
         }
         let storage = Arc::clone(&own);
         let mut seen = vec![Seen { location: called(&list), storage, number, list: list.clone() }];
-        // A place that was left out for a while knows an older list.
-        let (mut main, shared) = loop {
-            let main = replicas(self.id(), &list, &list.copies, open);
-            let shared = replicas(self.id(), &list, &list.shared, open);
-            for Replica { location, storage, .. } in main.iter().chain(&shared) {
-                // Its list is the one that has just been read.
-                let Some(storage) = storage.as_ref().ok().filter(|_| !names.contains(location))
-                else {
-                    continue;
-                };
-                let (number, list) = newest(&self.objects, storage, None)?;
-                let (location, storage) = (location.clone(), Arc::clone(storage));
-                seen.push(Seen { location, storage, number, list });
-            }
-            match seen.iter().filter(|seen| seen.number > number).max_by_key(|seen| seen.number) {
-                Some(newer) => (number, list) = (newer.number, newer.list.clone()),
-                None => break (main, shared),
-            }
-        };
+        let newest = self.follow_lists((number, list), names, &mut seen, open)?;
+        let (number, list, mut main, shared) = newest;
         verify_one_line(&self.objects, &list, &seen)?;
         let here = called(&list);
         if list.copies.is_empty() {
@@ -295,6 +278,36 @@ impl Repository {
         self.objects = Arc::new(objects);
         self.places = Some(OpenPlaces { list, main, shared, nodes });
         Ok(self)
+    }
+
+    /// Follows lists of places to the newest that any place has. Returns it, its number, and the
+    /// places of the repository and of the shared store.
+    fn follow_lists(
+        &self,
+        (mut number, mut list): (u64, Places),
+        names: &[String],
+        seen: &mut Vec<Seen>,
+        open: &OpenPlace<'_>,
+    ) -> Result<(u64, Places, Vec<Replica>, Vec<Replica>)> {
+        // A place that was left out for a while knows an older list.
+        loop {
+            let main = replicas(self.id(), &list, &list.copies, open);
+            let shared = replicas(self.id(), &list, &list.shared, open);
+            for Replica { location, storage, .. } in main.iter().chain(&shared) {
+                // What the place says that the repository was opened by has been read.
+                let Some(storage) = storage.as_ref().ok().filter(|_| !names.contains(location))
+                else {
+                    continue;
+                };
+                let (number, list) = newest(&self.objects, storage, None)?;
+                let (location, storage) = (location.clone(), Arc::clone(storage));
+                seen.push(Seen { location, storage, number, list });
+            }
+            match seen.iter().filter(|seen| seen.number > number).max_by_key(|seen| seen.number) {
+                Some(newer) => (number, list) = (newer.number, newer.list.clone()),
+                None => return Ok((number, list, main, shared)),
+            }
+        }
     }
 
     /// The places of nodes that have their own, by the nodes' numbers. Nodes decide nothing about

@@ -103,8 +103,8 @@ struct State {
     /// Bytes of all files, once they were counted.
     bytes: Option<u64>,
     tags: Tags,
-    /// Tags that the last listings told of objects with [`Keep::Listed`]. Whoever reads one of these
-    /// has found its name in such a listing, and gets what was there then.
+    /// Tags that the last listings told of objects with [`Keep::Listed`]. Whoever reads one of
+    /// these has found its name in such a listing, and gets what was there then.
     listed: BTreeMap<Key, String>,
     /// Whether the storage tells no tags.
     tags_are_untold: bool,

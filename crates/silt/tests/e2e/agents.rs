@@ -94,7 +94,8 @@ pub fn snapshots(place: &Place, series: &str) -> usize {
     listed.iter().filter(|snapshot| snapshot["series"] == series).count()
 }
 
-/// Waits until a server is there: an agent that comes too early tries again after 5, 10, 20 seconds.
+/// Waits until a server is there: an agent that comes too early tries again after 5, 10 and more
+/// seconds.
 pub fn listens(port: u16) {
     let is_there = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     eventually("a server that listens", is_there);

@@ -124,6 +124,7 @@ impl Place {
 
 /// A test that fails shows what agents and servers have told.
 impl Drop for Place {
+    #[expect(clippy::print_stderr, reason = "a test that fails says why")]
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
