@@ -124,7 +124,7 @@ pub trait Storage: Send + Sync {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()>;
 
     /// The same as [`put_bytes`](Self::put_bytes); returns the new object's tag if the storage has
-    /// one: see [`tags`](Self::tags).
+    /// one: see [`list_tagged`](Self::list_tagged).
     fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
         self.put_bytes(key, body, mode).map(|()| None)
     }
