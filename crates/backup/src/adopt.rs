@@ -53,6 +53,7 @@ impl Proven {
         fingerprinter: &Fingerprinter,
     ) -> Result<(Self, Container)> {
         let container = open_container(objects, series, number, tag)?;
+        objects.require_beginning(&container.object)?;
         let mut reader = ContainerReader::new(objects);
         reader.expect(&container, |_| true);
         for (slot, _) in container.directory.slots() {
@@ -152,11 +153,7 @@ fn behind_head(
     let mut numbers = Vec::new();
     for item in objects.names(prefix, after)? {
         let (name, _) = item?;
-        if let Some((number, tag)) = names::number_and_tag(&name)
-            && number >= next
-        {
-            numbers.push((number, tag));
-        }
+        numbers.extend(names::number_and_tag(&name).filter(|(number, _)| *number >= next));
     }
     numbers.dedup_by_key(|(number, _)| *number);
     Ok(numbers)

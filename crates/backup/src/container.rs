@@ -6,10 +6,11 @@ use std::sync::Arc;
 use silt_format::number::{to_u16, to_u64};
 use silt_format::{
     ApplicationRun, BlockWriter, CONTAINER_SLOTS_MAX, Config, Error, FRAMES_MAX, Fingerprint,
-    FramePacker, HEADER_BYTES, ObjectKind, ObjectTag, RawFrame, Reference, Result, Sealer,
+    FramePacker, HEADER_BYTES, Header, ObjectKind, ObjectTag, RawFrame, Reference, Result, Sealer,
     SeriesId, large_frame_bytes, names,
 };
-use silt_repository::objects::{Address, Objects, close_object};
+use silt_repository::directories::close_object;
+use silt_repository::objects::{Address, Objects};
 use silt_repository::upload::Uploads;
 use silt_repository::upload_queue::Upload;
 
@@ -49,6 +50,7 @@ pub struct ContainerWriter {
 
 struct OpenContainer {
     number: u32,
+    header: Header,
     sealer: Arc<Sealer>,
     packer: FramePacker,
     /// The frames that are still being sealed, oldest first.
@@ -224,8 +226,8 @@ impl ContainerWriter {
         while !open.in_flight.is_empty() {
             self.stored_bytes += open.settle_one(&self.objects, pipeline)?;
         }
-        let directory = open.packer.directory();
-        let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
+        let (sealer, directory) = ((&open.header, &*open.sealer), open.packer.directory());
+        let end = close_object(&mut self.writer, sealer, open.body.len(), &directory);
         self.stored_bytes += to_u64(end.len() + HEADER_BYTES);
         pipeline.recycle_frame(open.packer.into_buffer());
         let name = names::container(self.series, open.number, self.tag);
@@ -254,6 +256,7 @@ impl OpenContainer {
         body.extend(&header.encode(), || objects.buffers.pieces.take());
         Ok(Self {
             number,
+            header,
             sealer: Arc::new(sealer),
             packer,
             in_flight: VecDeque::new(),

@@ -16,8 +16,9 @@ use silt_format::{
     BlockWriter, Directory, Fingerprint, Frame, HEADER_BYTES, Head, ObjectKind, ObjectTag,
     Reference, RunUse, SeriesId, names,
 };
+use silt_repository::directories::close_object;
 use silt_repository::heads;
-use silt_repository::objects::{Address, Objects, close_object};
+use silt_repository::objects::{Address, Objects};
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::stores::store_name;
 use silt_repository::system::SystemEnv;
@@ -96,7 +97,7 @@ impl Generated {
         let (header, sealer) = self.objects.begin_container(address)?;
         let encoded = directory.encode();
         let mut writer = BlockWriter::new(1)?;
-        let end = close_object(&mut writer, &sealer, offset as usize, &encoded);
+        let end = close_object(&mut writer, (&header, &sealer), offset as usize, &encoded);
         Ok(Container { number, header: header.encode().to_vec(), frames_end: offset.into(), end })
     }
 }

@@ -23,11 +23,12 @@ use silt_format::{
     SEGMENT_BYTES, SHARED_STORE, SegmentDigest, SegmentEntry, SeriesId, Volume, VolumeKind, names,
 };
 use silt_repository::Repository;
+use silt_repository::directories::close_object;
 use silt_repository::find::{Selector, When};
 use silt_repository::heads;
 use silt_repository::lease;
 use silt_repository::map::{MapReader, digester};
-use silt_repository::objects::{Address, Objects, Scratch, close_object};
+use silt_repository::objects::{Address, Objects, Scratch};
 use silt_repository::series::{DEFAULT_DOMAIN, SHARED_NAME};
 use silt_repository::system::SystemEnv;
 use silt_routing::mix;
@@ -368,7 +369,8 @@ fn write_container(
     }
     let address = Address::tagged(ObjectKind::Container, store, number, TAG);
     let (header, sealer) = objects.begin_container(address)?;
-    let end = close_object(writer, &sealer, offset as usize, &directory.encode());
+    let directory = directory.encode();
+    let end = close_object(writer, (&header, &sealer), offset as usize, &directory);
     let file = File::create(place.join(names::container(store, number, TAG)))?;
     file.write_all_at(&header.encode(), 0)?;
     file.write_all_at(&end, offset.into())?;

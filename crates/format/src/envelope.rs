@@ -216,14 +216,17 @@ impl Header {
     }
 }
 
-/// The location of an object's directory: the last 32 bytes of containers, recipe packs and
-/// summaries.
+/// The location of an object's directory: the last 32 bytes of containers, recipe packs, summaries
+/// and runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Offset of the sealed directory in bytes.
     pub directory_offset: u64,
-    /// Size of the sealed directory in bytes; it ends where the footer begins.
+    /// Size of the sealed directory in bytes.
     pub directory_bytes: u32,
+    /// Whether a copy of the header lies between the directory and the footer, so that the end of
+    /// the object is enough to open it. Objects that older programs wrote have none.
+    pub has_header: bool,
 }
 
 impl Footer {
@@ -233,6 +236,7 @@ impl Footer {
         bytes[..8].copy_from_slice(FOOTER_MAGIC);
         bytes[8..16].copy_from_slice(&self.directory_offset.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.directory_bytes.to_le_bytes());
+        bytes[20] = self.has_header.into();
         bytes
     }
 
@@ -242,14 +246,21 @@ impl Footer {
         if &from.array::<8>()? != FOOTER_MAGIC {
             return Err(from.corrupt("the object ends early or its footer is damaged"));
         }
-        let footer = Self { directory_offset: from.u64()?, directory_bytes: from.u32()? };
-        if from.array::<12>()? != [0; 12] {
+        let (directory_offset, directory_bytes) = (from.u64()?, from.u32()?);
+        let has_header = from.u8()?;
+        if has_header > 1 || from.array::<11>()? != [0; 11] {
             return Err(unsupported("object footer", "its last bytes"));
         }
+        let footer = Self { directory_offset, directory_bytes, has_header: has_header == 1 };
         if footer.directory_offset < HEADER_BYTES as u64 {
             return Err(Error::corrupt("object footer: its directory would lie in the header"));
         }
         Ok(footer)
+    }
+
+    /// Bytes behind the directory: the footer, and the copy of the header.
+    pub fn end_bytes(&self) -> usize {
+        FOOTER_BYTES + if self.has_header { HEADER_BYTES } else { 0 }
     }
 }
 

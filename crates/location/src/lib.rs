@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, Result, names};
 use silt_storage::{CachedStorage, Key, LocalStorage, Storage, Usage};
-use siltstone::storage::CACHE_POLICY;
+use siltstone::storage::{CACHE_POLICY, READER_CACHE_POLICY};
 
 /// Bytes of the cache of one location unless told otherwise.
 const CACHE_MIB_DEFAULT: u64 = 512;
@@ -25,6 +25,8 @@ pub struct Cache {
     pub folder: Option<PathBuf>,
     /// MiB for each location.
     pub mib: Option<u64>,
+    /// Whether only readers use it, which ask the store for less.
+    pub is_for_readers: bool,
 }
 
 /// Opens storages by their locations, and counts their requests.
@@ -148,7 +150,8 @@ impl Opener {
         let name: String =
             place(location).chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         let bytes_max = cache.mib.unwrap_or(CACHE_MIB_DEFAULT) << 20;
-        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), CACHE_POLICY, bytes_max)))
+        let policy = if cache.is_for_readers { READER_CACHE_POLICY } else { CACHE_POLICY };
+        Ok(Arc::new(CachedStorage::new(storage, folder.join(name), policy, bytes_max)))
     }
 
     /// Fails as `AlreadyExists` if something is there already.

@@ -74,8 +74,7 @@ pub fn open_container(
 ) -> Result<Container> {
     let name = names::container(series, number, tag);
     let address = Address::tagged(ObjectKind::Container, series, number, tag);
-    let object = objects.open(&name, address)?;
-    let directory = objects.read_directory(&object, |raw| {
+    let (object, directory) = objects.read_directory(&name, address, |raw| {
         let directory = Directory::decode(raw)?;
         let end = frames_end(&directory);
         Ok((directory, end))

@@ -3,15 +3,17 @@
 use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{
-    BlockWriter, Compression, Config, Delta, Fingerprint, FramePacker, Link, ObjectKind, ObjectTag,
-    Result, Sealer, SeriesId, large_frame_bytes, names,
+    BlockWriter, Compression, Config, Delta, Fingerprint, FramePacker, Header, Link, ObjectKind,
+    ObjectTag, Result, Sealer, SeriesId, large_frame_bytes, names,
 };
 
-use crate::objects::{Address, Objects, close_object};
+use crate::directories::close_object;
+use crate::objects::{Address, Objects};
 
 /// A container that is being written; nothing is stored before it is finished.
 pub struct ContainerDraft {
     name: String,
+    header: Header,
     sealer: Sealer,
     compression: Compression,
     writer: BlockWriter,
@@ -55,6 +57,7 @@ impl ContainerDraft {
         let (header, sealer) = objects.begin_container(address)?;
         Ok(Self {
             name: names::container(store, number, tag),
+            header,
             sealer,
             compression,
             writer: compression.writer()?,
@@ -132,7 +135,8 @@ impl ContainerDraft {
         assert!(self.slots() > 0, "a container of nothing is not written");
         self.end_frame()?;
         let directory = self.packer.directory();
-        let end = close_object(&mut self.writer, &self.sealer, self.body.len(), &directory);
+        let sealer = (&self.header, &self.sealer);
+        let end = close_object(&mut self.writer, sealer, self.body.len(), &directory);
         Ok(ClosedContainer { name: self.name, pieces: [self.body.into(), end.into()] })
     }
 

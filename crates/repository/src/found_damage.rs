@@ -46,7 +46,8 @@ pub fn verify_container(
 ) -> Result<FoundDamage> {
     let mut found = FoundDamage::default();
     let slots = |first, last| DamagedSlots { container: number, tag, first, last };
-    let container = match open_container(reader.objects(), store, number, tag) {
+    let objects = reader.objects();
+    let container = match open_container(objects, store, number, tag) {
         Ok(container) => container,
         Err(error) if is_damage(&error) => {
             found.damaged.push(slots(0, u16::MAX));
@@ -86,6 +87,11 @@ pub fn verify_container(
                 _ => found.damaged.push(slots(slot, slot)),
             }
         }
+    }
+    // All chunks can be read without it.
+    match objects.require_beginning(&container.object) {
+        Err(error) if is_damage(&error) => drop(found.error.get_or_insert(error)),
+        other => other?,
     }
     Ok(found)
 }

@@ -21,6 +21,7 @@ pub mod compare;
 pub mod container;
 pub mod container_reader;
 pub mod dead;
+pub mod directories;
 pub mod draft;
 pub mod edit;
 pub mod env;

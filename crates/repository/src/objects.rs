@@ -9,13 +9,11 @@ use bytes::Bytes;
 use silt_format::names::Numbered;
 use silt_format::number::to_u64;
 use silt_format::{
-    Advice, BLOCK_OVERHEAD_BYTES, BlockEntry, BlockReader, BlockWriter, DIRECTORY_POSITION, Error,
-    ErrorKind, FOOTER_BYTES, Footer, HEADER_BYTES, Header, HeaderRest, Keyring, ObjectKind,
-    ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
-    decode_blocks,
+    Advice, BlockReader, BlockWriter, Error, ErrorKind, HEADER_BYTES, Header, HeaderRest, Keyring,
+    ObjectKind, ObjectTag, RepositoryId, Result, ResultExt, SealScheme, Sealer, SeriesId, Signer,
 };
 use silt_storage::ahead::{Ahead, Blocks, Parts};
-use silt_storage::{ByteRange, Key, PutMode, Storage, TAIL_BYTES};
+use silt_storage::{ByteRange, Key, PutMode, Storage};
 
 use crate::believed::Believed;
 use crate::buffers::Buffers;
@@ -64,6 +62,8 @@ pub struct OpenObject {
     pub name: String,
     /// Its kind.
     pub kind: ObjectKind,
+    /// Its header, from its beginning or its end.
+    pub header: Header,
     /// The sealer that opens its blocks.
     pub sealer: Sealer,
 }
@@ -338,55 +338,6 @@ impl Objects {
         Ok((header, self.keys.sealer(&header)))
     }
 
-    /// Checks the header of an object with many blocks.
-    pub fn open(&self, name: &str, address: Address) -> Result<OpenObject> {
-        let range = ByteRange::Bounded { offset: 0, length: to_u64(HEADER_BYTES) };
-        let sealer = self
-            .read(name, range, &mut Vec::new(), |bytes| Ok(self.check_header(bytes, address)?.1))
-            .context(|| format!("read {} {name}", address.kind))?;
-        Ok(OpenObject { name: name.to_owned(), kind: address.kind, sealer })
-    }
-
-    /// Reads the directory of an object with many blocks. `decode` returns the directory and the
-    /// end of the last block, where the directory must begin.
-    pub fn read_directory<T>(
-        &self,
-        object: &OpenObject,
-        decode: impl Fn(&[u8]) -> Result<(T, u64)>,
-    ) -> Result<T> {
-        let (name, mut bytes) = (&object.name, Vec::new());
-        let sealer = &object.sealer;
-        // The tail mostly holds all of it; a longer one is read where the footer says it is.
-        let first = self.read(name, ByteRange::Tail(TAIL_BYTES), &mut bytes, |tail| {
-            match Tail::split(tail)? {
-                Tail::Whole(footer) => open_directory(sealer, &footer, tail, &decode).map(Ok),
-                Tail::Longer(footer) => Ok(Err(footer)),
-            }
-        });
-        let read = first.and_then(|found| match found {
-            Ok(directory) => Ok(directory),
-            Err(footer) => {
-                let (offset, length) = (footer.directory_offset, u64::from(footer.directory_bytes));
-                let range = ByteRange::Bounded { offset, length };
-                self.read(name, range, &mut bytes, |sealed| {
-                    open_directory(sealer, &footer, sealed, &decode)
-                })
-            }
-        });
-        read.context(|| format!("read the directory of {} {name}", object.kind))
-    }
-
-    /// Reads the directory of a recipe pack or of a part of a summary vector.
-    pub fn read_blocks(&self, object: &OpenObject) -> Result<Vec<BlockEntry>> {
-        self.read_directory(object, |raw| {
-            let blocks = decode_blocks(raw)?;
-            let end = blocks.last().map_or(to_u64(HEADER_BYTES), |block| {
-                u64::from(block.offset) + u64::from(block.sealed_bytes)
-            });
-            Ok((blocks, end))
-        })
-    }
-
     /// Announces the blocks that will be read with `scratch`. If that saves time, adjacent ones are
     /// read together.
     pub fn expect<'o>(&self, objects: impl Iterator<Item = Blocks<'o>>, scratch: &mut Scratch) {
@@ -516,65 +467,6 @@ impl Objects {
         let all = silt_storage::list_all(&*self.storage, prefix, after);
         Ok(all.map(|item| item.map(|(name, bytes)| (name.as_str().to_owned(), bytes))))
     }
-}
-
-/// The end of an object.
-enum Tail {
-    /// The bytes are the sealed directory, cut from what was read.
-    Whole(Footer),
-    /// The directory is longer than what was read.
-    Longer(Footer),
-}
-
-impl Tail {
-    /// Finds the directory in the last bytes of an object.
-    fn split(tail: &mut Vec<u8>) -> Result<Self> {
-        let footer_at = tail.len().checked_sub(FOOTER_BYTES);
-        let footer_at =
-            footer_at.ok_or_else(|| Error::corrupt("the object ends before its footer"))?;
-        let footer = Footer::decode(&tail[footer_at..])?;
-        let length = footer.directory_bytes as usize;
-        if length > footer_at {
-            return Ok(Self::Longer(footer));
-        }
-        tail.truncate(footer_at);
-        tail.drain(..footer_at - length);
-        Ok(Self::Whole(footer))
-    }
-}
-
-/// Opens a sealed directory; `decode` answers with it and with where it must begin.
-fn open_directory<T>(
-    sealer: &Sealer,
-    footer: &Footer,
-    sealed: &mut [u8],
-    decode: &impl Fn(&[u8]) -> Result<(T, u64)>,
-) -> Result<T> {
-    let mut raw = Vec::new();
-    BlockReader::default().read(sealer, DIRECTORY_POSITION, sealed, &mut raw)?;
-    let (directory, end) = decode(&raw)?;
-    if end != footer.directory_offset {
-        let message = "the footer gives a wrong start of the directory";
-        return Err(Error::corrupt(message));
-    }
-    Ok(directory)
-}
-
-/// Assembles an object with many blocks: header, blocks, directory, footer.
-pub fn close_object(
-    writer: &mut BlockWriter,
-    sealer: &Sealer,
-    body_bytes: usize,
-    directory: &[u8],
-) -> Vec<u8> {
-    let mut end = Vec::with_capacity(directory.len() + BLOCK_OVERHEAD_BYTES + FOOTER_BYTES);
-    let length = writer.append(sealer, DIRECTORY_POSITION, directory, &mut end);
-    let footer = Footer {
-        directory_offset: to_u64(body_bytes),
-        directory_bytes: silt_format::number::to_u32(length),
-    };
-    end.extend_from_slice(&footer.encode());
-    end
 }
 
 /// Whether an error means that an object is damaged or missing, rather than an I/O failure.

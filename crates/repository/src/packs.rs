@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u32, to_u64};
 use silt_format::{
-    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, Error, HEADER_BYTES, ObjectKind,
-    ObjectTag, Result, ResultExt, Sealer, SeriesId, encode_blocks, names,
+    BlockEntry, BlockKind, BlockReader, BlockRef, BlockWriter, Error, HEADER_BYTES, Header,
+    ObjectKind, ObjectTag, Result, ResultExt, Sealer, SeriesId, encode_blocks, names,
 };
 
+use crate::directories::close_object;
 use crate::map::MapReader;
-use crate::objects::{Address, Objects, close_object};
+use crate::objects::{Address, Objects};
 
 /// Sealed bytes at which a pack is written.
 const PACK_BYTES: usize = 2 << 20;
@@ -31,6 +32,7 @@ pub struct PackWriter {
 
 struct OpenPack {
     number: u32,
+    header: Header,
     sealer: Sealer,
     body: Vec<u8>,
     entries: Vec<BlockEntry>,
@@ -124,7 +126,8 @@ impl PackWriter {
     pub fn close(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let directory = encode_blocks(&open.entries);
-        let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
+        let sealer = (&open.header, &open.sealer);
+        let end = close_object(&mut self.writer, sealer, open.body.len(), &directory);
         let name = names::pack(self.series, open.number, self.tag);
         self.stored_bytes += self
             .objects
@@ -148,6 +151,6 @@ impl OpenPack {
         let header = objects.new_header(address);
         let mut body = Vec::with_capacity(HEADER_BYTES);
         body.extend_from_slice(&header.encode());
-        Self { number, sealer: objects.sealer(&header), body, entries: Vec::new() }
+        Self { number, header, sealer: objects.sealer(&header), body, entries: Vec::new() }
     }
 }

@@ -13,6 +13,18 @@ const _: () = assert!(HEADER_BYTES == BEGINNING_BYTES);
 /// are read, those that every process reads, and the directories of containers.
 pub const CACHE_POLICY: CachePolicy = CachePolicy { keep, end: directory };
 
+/// The same for processes that only read. Containers have names that are never used again, so
+/// cached directories are taken without asking the storage whether the containers are still there:
+/// who reads frames finds that out. Who writes must know, or would refer to what is gone.
+pub const READER_CACHE_POLICY: CachePolicy = CachePolicy { keep: keep_for_readers, ..CACHE_POLICY };
+
+fn keep_for_readers(key: &Key) -> Keep {
+    match keep(key) {
+        Keep::Ends => Keep::SettledEnds,
+        other => other,
+    }
+}
+
 fn keep(key: &Key) -> Keep {
     let name = key.as_str();
     let begins = |prefix: &str| name.starts_with(prefix);
@@ -22,7 +34,9 @@ fn keep(key: &Key) -> Keep {
         Keep::Settled
     } else if begins("containers/") {
         Keep::Ends
-    } else if begins(names::SERIES) || Numbered::Head.is(name) {
+    } else if begins(names::SERIES)
+        || [Numbered::Head, Numbered::Places].iter().any(|it| it.is(name))
+    {
         Keep::Listed
     } else if begins("recipes/") || begins("runs/") {
         Keep::Whole
@@ -31,12 +45,14 @@ fn keep(key: &Key) -> Keep {
     }
 }
 
-/// The directory and the footer at the end of a container.
+/// The directory, the copy of the header and the footer at the end of a container.
 fn directory(last: &[u8]) -> Option<End> {
     let footer = Footer::decode(last.last_chunk::<FOOTER_BYTES>()?).ok()?;
-    let bytes = u64::from(footer.directory_bytes) + to_u64(FOOTER_BYTES);
+    let bytes = u64::from(footer.directory_bytes) + to_u64(footer.end_bytes());
     let object_bytes = footer.directory_offset.checked_add(bytes)?;
-    Some(End { offset: footer.directory_offset, object_bytes })
+    let copy = last.len().checked_sub(footer.end_bytes()).filter(|_| footer.has_header);
+    let beginning = copy.and_then(|from| last[from..].first_chunk().copied());
+    Some(End { offset: footer.directory_offset, object_bytes, beginning })
 }
 
 /// Where objects are if those of one store are kept apart: it is the second part of their names.
@@ -53,7 +69,7 @@ pub(crate) fn place_of(store: &str, named: Named<'_>) -> Option<Place> {
 
 #[cfg(test)]
 mod tests {
-    use silt_format::{ObjectTag, SeriesId};
+    use silt_format::{Id, ObjectTag, SeriesId};
 
     use super::*;
 
@@ -71,19 +87,34 @@ mod tests {
         assert_eq!(kept(&names::pack(STORE, 1, tag)), Keep::Whole);
         assert_eq!(kept(&Numbered::Head.name(STORE, 1)), Keep::Listed);
         assert_eq!(kept(&names::series(STORE)), Keep::Listed);
+        assert_eq!(kept(&Numbered::Places.name(SeriesId::NONE, 7)), Keep::Listed);
         assert_eq!(kept(&Numbered::Lease.name(STORE, 1)), Keep::Nothing);
         assert_eq!(kept(names::CONFIG), Keep::Settled);
+        let of_readers = |name: &str| (READER_CACHE_POLICY.keep)(&Key::new(name).unwrap());
+        assert_eq!(of_readers(&names::container(STORE, 1, tag)), Keep::SettledEnds);
+        assert_eq!(of_readers(&names::pack(STORE, 1, tag)), Keep::Whole);
+        assert_eq!(of_readers(&names::run(STORE, Id(1), 0)), Keep::Whole);
+        assert_eq!(of_readers(&Numbered::Head.name(STORE, 1)), Keep::Listed);
     }
 
     #[test]
     fn the_end_of_a_container_is_its_directory() {
-        let footer = Footer { directory_offset: 5000, directory_bytes: 300 };
+        let (directory_offset, directory_bytes) = (5000, 300);
+        let footer = Footer { directory_offset, directory_bytes, has_header: false };
         let bytes = [&[1; 40][..], &footer.encode()].concat();
-        let found = End { offset: 5000, object_bytes: 5332 };
+        let found = End { offset: 5000, object_bytes: 5332, beginning: None };
         assert_eq!((CACHE_POLICY.end)(&bytes), Some(found));
-        assert_eq!((CACHE_POLICY.end)(&bytes[1..71]), None);
-        assert_eq!((CACHE_POLICY.end)(&bytes[41..]), None);
-        let endless = Footer { directory_offset: u64::MAX, directory_bytes: 1 };
+        let bytes = |before: &[u8]| {
+            [before, &[7; 96], &Footer { has_header: true, ..footer }.encode()].concat()
+        };
+        let found = End { offset: 5000, object_bytes: 5428, beginning: Some([7; 96]) };
+        assert_eq!((CACHE_POLICY.end)(&bytes(&[])), Some(found));
+        let bytes = bytes(&[1; 40]);
+        assert_eq!((CACHE_POLICY.end)(&bytes), Some(found));
+        assert_eq!((CACHE_POLICY.end)(&bytes[41..]), Some(End { beginning: None, ..found }));
+        assert_eq!((CACHE_POLICY.end)(&bytes[..bytes.len() - 1]), None);
+        assert_eq!((CACHE_POLICY.end)(&bytes[bytes.len() - 31..]), None);
+        let endless = Footer { directory_offset: u64::MAX, ..footer };
         assert_eq!((CACHE_POLICY.end)(&endless.encode()), None);
     }
 

@@ -8,9 +8,10 @@ use silt_format::{
     PRIVATE_STORE, Reference, Result, SeriesId, SummaryGeometry, SummaryRef, encode_blocks, names,
 };
 
+use crate::directories::close_object;
 use crate::hashes::PartHashes;
 use crate::map::MapReader;
-use crate::objects::{Address, Objects, Scratch, close_object};
+use crate::objects::{Address, Objects, OpenObject, Scratch};
 
 const METADATA_LEVEL: i32 = 1;
 
@@ -51,7 +52,8 @@ pub fn write_summary(
             let kind = BlockKind::Partition;
             entries.push(BlockEntry { kind, offset, sealed_bytes: to_u32(length) });
         }
-        let end = close_object(&mut writer, &sealer, body.len(), &encode_blocks(&entries));
+        let directory = encode_blocks(&entries);
+        let end = close_object(&mut writer, (&header, &sealer), body.len(), &directory);
         let name = names::summary(series, id, part);
         stored_bytes +=
             objects.put_pieces(&name, ObjectKind::Summary, &[body.into(), end.into()])?;
@@ -119,7 +121,8 @@ pub fn verify_summary(
         let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
         vector.clear();
         let each = &mut |partition: &[u8]| vector.extend_from_slice(partition);
-        stored.read_part(objects, part, (&mut scratch, &mut raw), each)?;
+        let object = stored.read_part(objects, part, (&mut scratch, &mut raw), each)?;
+        objects.require_beginning(&object)?;
         let Some((reader, roots)) = references_of else { continue };
         each_reference(reader, roots, &mut |reference| {
             let (partition, drawn) = geometry.place(reference);
@@ -149,19 +152,19 @@ impl StoredSummary {
         Self { series, summary, hashes: PartHashes::default() }
     }
 
-    /// Calls `each` with every partition of the next part, in order.
+    /// Calls `each` with every partition of the next part, in order; returns the part.
     pub fn read_part(
         &mut self,
         objects: &Objects,
         part: u32,
         (scratch, raw): (&mut Scratch, &mut Vec<u8>),
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
+    ) -> Result<OpenObject> {
         let geometry = self.summary.geometry;
         let name = names::summary(self.series, self.summary.id, part);
         let (kind, number) = (ObjectKind::Summary, self.summary.id.0);
-        let object = objects.open(&name, Address::of_part(kind, self.series, number, part))?;
-        let entries = objects.read_blocks(&object)?;
+        let address = Address::of_part(kind, self.series, number, part);
+        let (object, entries) = objects.read_blocks(&name, address)?;
         let wrong = |what: &str| Error::corrupt(format!("summary vector {name}: {what}"));
         if entries.len() != geometry.partitions_of(part).len() {
             return Err(wrong("it has a wrong number of partitions"));
@@ -175,7 +178,7 @@ impl StoredSummary {
             self.hashes.add(objects, Hashed::SummaryPartition, raw);
             each(raw);
         }
-        Ok(())
+        Ok(object)
     }
 
     /// Fails with `Corrupt` unless the vector that was read has the content hash in the snapshot.

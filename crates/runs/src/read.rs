@@ -73,7 +73,10 @@ impl RunReader {
     /// Opens every partition and reads its directory.
     pub fn open_all(mut self) -> Result<()> {
         let mut partitions = 0..self.partitions.run.partitions();
-        partitions.try_for_each(|number| self.partitions.open(&self.objects, number).map(drop))
+        partitions.try_for_each(|number| {
+            let (partition, _) = self.partitions.open(&self.objects, number)?;
+            self.objects.require_beginning(&partition)
+        })
     }
 
     /// The next block of the run, or `None` at its end.
@@ -247,13 +250,12 @@ impl Partitions {
     ) -> Result<(OpenObject, RunDirectory)> {
         let name = names::run(self.store, self.run.id, partition);
         let (kind, number) = (ObjectKind::Run, self.run.id.0);
-        let object = objects.open(&name, Address::of_part(kind, self.store, number, partition))?;
-        let directory = objects.read_directory(&object, |raw| {
+        let address = Address::of_part(kind, self.store, number, partition);
+        objects.read_directory(&name, address, |raw| {
             objects.require_hash(Hashed::RunDirectory, raw, hash, || "it".to_owned())?;
             let directory = RunDirectory::decode(raw)?;
             let end = directory.end().unwrap_or(to_u64(HEADER_BYTES));
             Ok((directory, end))
-        })?;
-        Ok((object, directory))
+        })
     }
 }

@@ -9,7 +9,8 @@ use silt_format::{
     filter_geometry, names,
 };
 
-use silt_repository::objects::{Address, Objects, close_object};
+use silt_repository::directories::close_object;
+use silt_repository::objects::{Address, Objects};
 
 const METADATA_LEVEL: i32 = 1;
 
@@ -41,6 +42,7 @@ pub struct RunWriter {
 
 /// The object of a partition that is being filled.
 struct Open {
+    header: Header,
     sealer: Sealer,
     body: Vec<u8>,
     directory: RunDirectory,
@@ -111,10 +113,11 @@ impl RunWriter {
     fn open(&mut self) -> &mut Open {
         let (address, objects) = (self.address(), &self.objects);
         self.open.get_or_insert_with(|| {
-            let header: Header = objects.new_header(address);
+            let header = objects.new_header(address);
             let sealer = objects.sealer(&header);
             let body = header.encode().to_vec();
-            Open { sealer, body, directory: RunDirectory::default(), drawn: Vec::new() }
+            let directory = RunDirectory::default();
+            Open { header, sealer, body, directory, drawn: Vec::new() }
         })
     }
 
@@ -164,7 +167,8 @@ impl RunWriter {
         let hash = self.objects.keys.content_hash(Hashed::RunDirectory, &directory);
         self.before.push(hash);
         self.run.hash = hash;
-        let end = close_object(&mut self.writer, &open.sealer, open.body.len(), &directory);
+        let sealer = (&open.header, &open.sealer);
+        let end = close_object(&mut self.writer, sealer, open.body.len(), &directory);
         let name = names::run(self.store, self.run.id, address.part);
         let pieces = [open.body.into(), end.into()];
         self.stored_bytes += self.objects.put_pieces(&name, ObjectKind::Run, &pieces)?;

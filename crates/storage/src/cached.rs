@@ -5,8 +5,9 @@
 //! A name can come to hold another object, for example after a rollback. So before a process uses a
 //! cached object for the first time, it reads the object's beginning from the storage and compares
 //! it; objects begin with random bytes of their own. If the storage tells tags in listings, an
-//! unchanged tag is enough. Names of [`Keep::Settled`] hold one object for ever and are
-//! not compared.
+//! unchanged tag is enough. Names of [`Keep::Settled`] and [`Keep::SettledEnds`] hold one object
+//! for ever and are not compared: whoever must know whether the object is still there asks the
+//! storage.
 
 mod kept;
 
@@ -39,8 +40,6 @@ const TOLD_BEFORE: usize = 250;
 const COMPARED_AT_ONCE: usize = 16;
 /// Most tags that are remembered from listings.
 const LISTED_MAX: usize = 4096;
-/// Most beginnings that are remembered until the ends of their objects are read.
-const BEGINNINGS_MAX: usize = 256;
 
 /// What tells an object from another of the same name.
 const BEGINNING: ByteRange = ByteRange::Bounded { offset: 0, length: BEGINNING_BYTES as u64 };
@@ -72,6 +71,30 @@ pub enum Keep {
     Settled,
     /// Only its beginning and its end; its name may come to hold another object.
     Ends,
+    /// The same; its name holds one object or none, for good. What is before its end is read from
+    /// the storage, also if it is kept: so it is noticed if the object is gone.
+    SettledEnds,
+}
+
+impl Keep {
+    /// Whether what is kept need not be compared with the object.
+    fn is_settled(self) -> bool {
+        matches!(self, Self::Settled | Self::SettledEnds)
+    }
+
+    /// Whether only the ends are kept.
+    fn is_of_ends(self) -> bool {
+        matches!(self, Self::Ends | Self::SettledEnds)
+    }
+
+    /// Whether what is kept of an object may serve for a range of it.
+    fn serves(self, range: &ByteRange) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::SettledEnds => matches!(range, ByteRange::Tail(_)) || *range == BEGINNING,
+            Self::Whole | Self::Listed | Self::Settled | Self::Ends => true,
+        }
+    }
 }
 
 /// Which objects are cached. The caller defines it, because a storage does not know what its
@@ -80,8 +103,8 @@ pub enum Keep {
 pub struct CachePolicy {
     /// Returns the part of an object that is cached.
     pub keep: fn(&Key) -> Keep,
-    /// Finds the end of an object with [`Keep::Ends`] in its last bytes; `None` if they do not
-    /// tell. The bytes come from the storage and are not verified.
+    /// Finds the end of an object of which only the ends are kept in its last bytes; `None` if
+    /// they do not tell. The bytes come from the storage and are not verified.
     pub end: fn(&[u8]) -> Option<End>,
 }
 
@@ -92,14 +115,14 @@ pub struct End {
     pub offset: u64,
     /// Size of the object in bytes.
     pub object_bytes: u64,
+    /// What the object begins with, if its end tells.
+    pub beginning: Option<[u8; BEGINNING_BYTES]>,
 }
 
 #[derive(Default)]
 struct State {
     /// Objects whose file is known to be whole and the storage's own.
     verified: HashMap<Key, Kept>,
-    /// Beginnings that were read of objects of which nothing is kept yet.
-    beginnings: HashMap<Key, Vec<u8>>,
     /// Bytes of all files, once they were counted.
     bytes: Option<u64>,
     tags: Tags,
@@ -195,7 +218,7 @@ impl CachedStorage {
             self.drop_file(key);
             return Ok(None);
         };
-        if (self.policy.keep)(key) != Keep::Settled && !self.is_of_object(key, &opened)? {
+        if !(self.policy.keep)(key).is_settled() && !self.is_of_object(key, &opened)? {
             self.drop_file(key);
             return Ok(None);
         }
@@ -302,7 +325,6 @@ impl CachedStorage {
     fn drop_file(&self, key: &Key) -> bool {
         let mut state = self.state();
         state.verified.remove(key);
-        state.beginnings.remove(key);
         state.listed.remove(key);
         drop(state);
         fs::remove_file(self.file(key)).is_ok()
@@ -334,11 +356,13 @@ impl CachedStorage {
 
     /// Keeps the beginning of an object and, of its last bytes in `end`, what the policy says and
     /// at least what readers ask for at first, if that is all there.
-    fn keep_ends(&self, key: &Key, beginning: &[u8], end: &[&[u8]], tag: Option<&str>) -> bool {
-        let found = end.last().and_then(|last| (self.policy.end)(last));
-        let (Some(found), Some(beginning)) = (found, beginning.get(..BEGINNING_BYTES)) else {
-            return false;
-        };
+    fn keep_ends(
+        &self,
+        key: &Key,
+        (beginning, found): (&[u8], End),
+        end: &[&[u8]],
+        tag: Option<&str>,
+    ) -> bool {
         let (size, behind_beginning) = (found.object_bytes, BEGINNING_BYTES as u64);
         if size < behind_beginning {
             return false;
@@ -368,44 +392,32 @@ impl CachedStorage {
         Ok(())
     }
 
-    /// Reads a part of an object; once its beginning and then its end were read, they are kept.
+    /// Reads a part of an object; if that is its end, the end and the beginning are kept.
     fn get_part(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
-        let ByteRange::Tail(length) = range else {
-            if range != BEGINNING {
-                return self.inner.get(key, range, into);
-            }
-            let is_kept = self.get_beginning(key, into)?;
-            let mut state = self.state();
-            if !is_kept && state.beginnings.len() < BEGINNINGS_MAX {
-                state.beginnings.insert(key.clone(), into.clone());
-            }
-            return Ok(());
-        };
-        let Some(beginning) = self.state().beginnings.remove(key) else {
-            return self.inner.get(key, range, into);
-        };
+        let ByteRange::Tail(length) = range else { return self.inner.get(key, range, into) };
         self.inner.get(key, ByteRange::Tail(length.max(END_BYTES)), into)?;
-        self.keep_ends(key, &beginning, &[into], None);
+        if let Some(found) = (self.policy.end)(into) {
+            self.keep_end(key, found, into);
+        }
         let surplus = (into.len() as u64).saturating_sub(length);
         into.drain(..usize::try_from(surplus).unwrap_or(usize::MAX));
         Ok(())
     }
 
-    /// Reads an object's beginning and, where it is far away, at the same time the end, for which
-    /// readers ask next. Returns whether both are kept.
-    fn get_beginning(&self, key: &Key, into: &mut Vec<u8>) -> Result<bool> {
-        if self.inner.requests_at_once() < 2 {
-            return self.inner.get(key, BEGINNING, into).map(|()| false);
+    /// Keeps the end of an object that was read, and its beginning, which is read if the end does
+    /// not tell it.
+    fn keep_end(&self, key: &Key, found: End, end: &[u8]) {
+        let mut read = Vec::new();
+        let beginning = match &found.beginning {
+            Some(beginning) => beginning,
+            None if found.object_bytes.saturating_sub(found.offset) > end.len() as u64 => return,
+            // Whoever needs the beginning reads it again, and reports what is wrong with it.
+            None if self.inner.get(key, BEGINNING, &mut read).is_err() => return,
+            None => &read[..],
+        };
+        if beginning.len() == BEGINNING_BYTES {
+            self.keep_ends(key, (beginning, found), &[end], None);
         }
-        let mut end = Vec::new();
-        let (read, has_end) = std::thread::scope(|scope| {
-            let end = scope.spawn(|| self.inner.get(key, ByteRange::Tail(END_BYTES), &mut end));
-            let read = self.inner.get(key, BEGINNING, into);
-            // Whoever needs the end reads it again, and reports what is wrong with it.
-            (read, end.join().is_ok_and(|end| end.is_ok()))
-        });
-        read?;
-        Ok(has_end && self.keep_ends(key, into, &[&end], None))
     }
 
     /// Removes the files that were written the longest time ago, until there is room, and a tenth
@@ -462,7 +474,11 @@ impl Storage for CachedStorage {
             (Keep::Whole | Keep::Listed | Keep::Settled, _) => {
                 self.keep_whole(key, &pieces, tag.as_deref())
             }
-            (Keep::Ends, [first, ..]) => self.keep_ends(key, first, &pieces, tag.as_deref()),
+            (Keep::Ends | Keep::SettledEnds, [first, ..]) => {
+                let found = pieces.last().and_then(|last| (self.policy.end)(last));
+                let ends = first.get(..BEGINNING_BYTES).zip(found);
+                ends.is_some_and(|ends| self.keep_ends(key, ends, &pieces, tag.as_deref()))
+            }
             _ => false,
         };
         Ok(tag)
@@ -470,7 +486,7 @@ impl Storage for CachedStorage {
 
     fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
         let keep = (self.policy.keep)(key);
-        if keep == Keep::Nothing {
+        if !keep.serves(&range) {
             return self.inner.get(key, range, into);
         }
         if let Some(kept) = self.verified(key)? {
@@ -483,7 +499,7 @@ impl Storage for CachedStorage {
                 self.drop_file(key);
             }
         }
-        if keep == Keep::Ends {
+        if keep.is_of_ends() {
             self.get_part(key, range, into)
         } else {
             self.get_whole(key, range, into)
@@ -493,7 +509,7 @@ impl Storage for CachedStorage {
     fn get_blocks(&self, key: &Key, blocks: Vec<Block>) -> Result<Vec<Block>> {
         let mut filling = Filling::new(key, blocks)?;
         let range = filling.range().resolve(key, u64::MAX)?;
-        if (self.policy.keep)(key) != Keep::Nothing
+        if (self.policy.keep)(key).serves(&filling.range())
             && let Some(kept) = self.verified(key)?.filter(|kept| kept.holds(&range))
         {
             let mut all = Vec::new();

@@ -118,6 +118,17 @@ pub use silt_storage::CachePolicy;
 /// ```
 pub use silt_repository::storage_rules::CACHE_POLICY;
 
+/// The same for processes that only read, which ask the storage for less.
+///
+/// ```
+/// use siltstone::storage::{Keep, Key, READER_CACHE_POLICY};
+///
+/// let container = Key::new("containers/0123456789abcdef01234567/00000001.0123456789abcdef")?;
+/// assert_eq!((READER_CACHE_POLICY.keep)(&container), Keep::SettledEnds);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_repository::storage_rules::READER_CACHE_POLICY;
+
 /// The end of an object that is kept.
 ///
 /// ```

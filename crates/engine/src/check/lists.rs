@@ -25,11 +25,11 @@ pub(crate) fn verify(
     }
     for run in &head.runs {
         objects.context.check_interrupted()?;
-        let reader = RunReader::new(objects, head.series, *run);
-        let read = match options.data {
-            DataCheck::All => read_all(Stream::new(reader)),
-            _ => reader.open_all(),
-        };
+        let reader = || RunReader::new(objects, head.series, *run);
+        let read = reader().open_all().and_then(|()| match options.data {
+            DataCheck::All => read_all(Stream::new(reader())),
+            _ => Ok(()),
+        });
         findings.note_if_damaged(read, &names::run(head.series, run.id, 0))?;
     }
     Ok(())

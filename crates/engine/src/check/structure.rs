@@ -118,8 +118,9 @@ fn verify_objects(
     for (number, tag) in missing.packs.listed.iter().copied() {
         let name = names::pack(series, number, tag);
         let address = Address::tagged(ObjectKind::Recipes, series, number, tag);
-        let read = objects.open(&name, address).and_then(|pack| objects.read_blocks(&pack));
-        findings.note_if_damaged(read.map(|_| ()), &name)?;
+        let read = objects.read_blocks(&name, address);
+        let read = read.and_then(|(pack, _)| objects.require_beginning(&pack));
+        findings.note_if_damaged(read, &name)?;
     }
     Ok(missing)
 }

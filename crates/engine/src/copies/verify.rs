@@ -6,7 +6,7 @@ use silt_format::number::to_u64;
 use silt_format::{Error, HEADER_BYTES, Header, ObjectKind, Result, RunDirectory, names};
 use silt_repository::chunks::open_container;
 use silt_repository::container_reader::ContainerReader;
-use silt_repository::objects::{Address, Objects, Scratch};
+use silt_repository::objects::{Address, Objects, OpenObject, Scratch};
 use silt_repository::root::open_config;
 use silt_storage::{Key, MemoryStorage, PutMode, Storage};
 
@@ -42,10 +42,9 @@ impl Repository {
             ObjectKind::Authority => Ok(()),
             ObjectKind::Container => verify_container(&objects, address),
             ObjectKind::Recipes | ObjectKind::Summary => {
-                let object = objects.open(name, address)?;
-                let blocks = objects.read_blocks(&object)?;
+                let (object, blocks) = objects.read_blocks(name, address)?;
                 let ranges = blocks.iter().map(|block| (block.offset, block.sealed_bytes));
-                verify_blocks(&objects, name, address, ranges)
+                verify_blocks(&objects, &object, ranges)
             }
             ObjectKind::Run => verify_run(&objects, name, address),
             ObjectKind::Series
@@ -64,6 +63,7 @@ impl Repository {
 fn verify_container(objects: &Objects, address: Address) -> Result<()> {
     let number = silt_format::number::to_u32(usize::try_from(address.number).unwrap_or(usize::MAX));
     let container = open_container(objects, address.series, number, address.tag)?;
+    objects.require_beginning(&container.object)?;
     let mut reader = ContainerReader::new(objects);
     reader.expect(&container, |_| true);
     (0..silt_format::number::to_u16(container.directory.frames.len()))
@@ -71,28 +71,26 @@ fn verify_container(objects: &Objects, address: Address) -> Result<()> {
 }
 
 fn verify_run(objects: &Objects, name: &str, address: Address) -> Result<()> {
-    let object = objects.open(name, address)?;
-    let directory = objects.read_directory(&object, |raw| {
+    let (object, directory) = objects.read_directory(name, address, |raw| {
         let directory = RunDirectory::decode(raw)?;
         let end = directory.end().unwrap_or(to_u64(HEADER_BYTES));
         Ok((directory, end))
     })?;
     let blocks = directory.blocks.iter().map(|block| (block.offset, block.sealed_bytes));
     let filter = directory.filter.map(|filter| (filter.offset, filter.sealed_bytes));
-    verify_blocks(objects, name, address, blocks.chain(filter))
+    verify_blocks(objects, &object, blocks.chain(filter))
 }
 
-/// Opens every block; their positions are their offsets.
+/// Opens every block; their positions are their offsets. The beginning is verified, too.
 fn verify_blocks(
     objects: &Objects,
-    name: &str,
-    address: Address,
+    object: &OpenObject,
     ranges: impl Iterator<Item = (u32, u32)>,
 ) -> Result<()> {
-    let object = objects.open(name, address)?;
+    objects.require_beginning(object)?;
     let (mut scratch, mut raw) = (Scratch::default(), Vec::new());
     for range in ranges {
-        objects.read_block(&object, range, u64::from(range.0), &mut scratch, &mut raw)?;
+        objects.read_block(object, range, u64::from(range.0), &mut scratch, &mut raw)?;
     }
     Ok(())
 }

@@ -57,10 +57,17 @@ fn hurts(case: &Case, name: &Key, bytes: u64) -> Vec<(String, MemoryStorage)> {
         let request_bytes = (hurt.len() as u64 % 2) * (512 << 10);
         hurt.push((what, storage.far(request_bytes)));
     };
-    for at in [0, 9, 11, 12, 20, 50, 70, 100, bytes / 2, bytes - 40, bytes - 20, bytes - 1] {
+    // Also of the copy of the header and of the footer, at the end.
+    let from_end = [150, 100, 50, 20, 1].map(|bytes_left| bytes.saturating_sub(bytes_left));
+    for at in [0, 9, 11, 12, 20, 50, 70, 100, bytes / 2].into_iter().chain(from_end) {
         let at = usize::try_from(at.min(bytes - 1)).unwrap();
         add(format!("bit flipped at {at}"), &move |object| object[at] ^= 4);
     }
+    // What the footer says of the copy.
+    add("byte 20 of the footer".to_owned(), &|object| {
+        let at = object.len() - 12;
+        object[at] ^= 1;
+    });
     for length in [0, 50, 96, bytes / 2, bytes - 1] {
         let length = usize::try_from(length).unwrap();
         add(format!("cut to {length}"), &move |object| object.truncate(length));

@@ -106,7 +106,8 @@ impl Forger {
         let directory = encode_blocks(&entries);
         let sealed = writer.append(&sealer, DIRECTORY_POSITION, &directory, &mut object);
         let directory_bytes = number::to_u32(sealed);
-        object.extend_from_slice(&Footer { directory_offset, directory_bytes }.encode());
+        let footer = Footer { directory_offset, directory_bytes, has_header: false };
+        object.extend_from_slice(&footer.encode());
         (object, references)
     }
 

@@ -12,6 +12,7 @@ mod crash;
 mod damage;
 mod deletion;
 mod deltas;
+mod ends;
 mod exchanges;
 mod forged;
 mod forger;

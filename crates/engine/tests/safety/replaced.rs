@@ -103,7 +103,7 @@ fn led_astray(forger: &Forger, object: &[u8]) -> Vec<u8> {
     };
     let footer = Footer::decode(&object[object.len() - FOOTER_BYTES..]).unwrap();
     let from = usize::try_from(footer.directory_offset).unwrap();
-    let directory = open(DIRECTORY_POSITION, from..object.len() - FOOTER_BYTES);
+    let directory = open(DIRECTORY_POSITION, from..object.len() - footer.end_bytes());
     let directory = RunDirectory::decode(&directory).unwrap();
     let mut records: Vec<Record> = Vec::new();
     for block in &directory.blocks {
@@ -132,7 +132,9 @@ fn led_astray(forger: &Forger, object: &[u8]) -> Vec<u8> {
     let directory_offset = number::to_u64(forged.len());
     let sealed = writer.append(&sealer, DIRECTORY_POSITION, &directory, &mut forged);
     let directory_bytes = number::to_u32(sealed);
-    forged.extend_from_slice(&Footer { directory_offset, directory_bytes }.encode());
+    // As older programs wrote it, without a copy of the header.
+    let has_header = false;
+    forged.extend_from_slice(&Footer { directory_offset, directory_bytes, has_header }.encode());
     assert!(forged.len() > HEADER_BYTES);
     forged
 }

@@ -72,7 +72,7 @@ fn open(sealer: &Sealer, position: u64, sealed: &[u8]) -> Vec<u8> {
 fn directory(sealer: &Sealer, object: &[u8]) -> (Vec<u8>, usize) {
     let footer = Footer::decode(&object[object.len() - FOOTER_BYTES..]).unwrap();
     let start = usize::try_from(footer.directory_offset).unwrap();
-    let sealed = &object[start..object.len() - FOOTER_BYTES];
+    let sealed = &object[start..object.len() - footer.end_bytes()];
     (open(sealer, DIRECTORY_POSITION, sealed), start)
 }
 
@@ -256,8 +256,9 @@ fn redirect(
     let mut bytes = object[..start].to_vec();
     let directory_bytes =
         BlockWriter::new(1).unwrap().append(&sealer, DIRECTORY_POSITION, &new.encode(), &mut bytes);
-    let footer =
-        Footer { directory_offset: start as u64, directory_bytes: number::to_u32(directory_bytes) };
+    let (directory_offset, directory_bytes) = (start as u64, number::to_u32(directory_bytes));
+    let footer = Footer { directory_offset, directory_bytes, has_header: true };
+    bytes.extend_from_slice(&object[..HEADER_BYTES]);
     bytes.extend_from_slice(&footer.encode());
     case.storage.damage(&name, |object| *object = bytes).unwrap();
     let repository = kit::open(case.storage.clone(), &World::new(2)).unwrap();

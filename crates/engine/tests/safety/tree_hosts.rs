@@ -189,9 +189,9 @@ fn blocks(forger: &Forger, storage: &MemoryStorage) -> Vec<(BlockKind, Vec<u8>)>
     for name in forger::all_names(storage, "recipes/") {
         let pack = forger::read(storage, &name).unwrap();
         let sealer = forger.host.keys.sealer(&Header::decode(&pack).unwrap());
-        let end = pack.len() - FOOTER_BYTES;
-        let footer = Footer::decode(&pack[end..]).unwrap();
+        let footer = Footer::decode(&pack[pack.len() - FOOTER_BYTES..]).unwrap();
         let from = usize::try_from(footer.directory_offset).unwrap();
+        let end = pack.len() - footer.end_bytes();
         let (mut sealed, mut raw) = (pack[from..end].to_vec(), Vec::new());
         BlockReader::default().read(&sealer, DIRECTORY_POSITION, &mut sealed, &mut raw).unwrap();
         for entry in decode_blocks(&raw).unwrap() {

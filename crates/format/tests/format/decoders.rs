@@ -18,7 +18,7 @@ fn master() -> Keyring {
 pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
     match name {
         "header" => Header::decode(bytes).map(drop),
-        "footer" => Footer::decode(bytes).map(drop),
+        "footer" | "footer-after-header" => Footer::decode(bytes).map(drop),
         "run-directory" => silt_format::RunDirectory::decode(bytes).map(drop),
         "run-records" => silt_format::decode_records(bytes, &mut Vec::new()),
         "container-directory"

@@ -33,6 +33,9 @@ fn every_layout_of_version_1_is_read() {
     let header = values::header(ObjectKind::Container, SealScheme::Aes256Gcm);
     assert_eq!(Header::decode(&golden("header")).unwrap(), header);
     assert_eq!(Footer::decode(&golden("footer")).unwrap(), values::footer());
+    let after_header = Footer::decode(&golden("footer-after-header")).unwrap();
+    assert_eq!(after_header, values::footer_after_header());
+    assert_eq!([values::footer(), after_header].map(|footer| footer.end_bytes()), [32, 128]);
     assert_eq!(Directory::decode(&golden("container-directory")).unwrap(), values::directory());
     assert_eq!(decode_blocks(&golden("block-directory")).unwrap(), values::blocks());
     for (name, recipe) in

@@ -81,7 +81,11 @@ pub fn header(kind: ObjectKind, scheme: SealScheme) -> Header {
 }
 
 pub fn footer() -> Footer {
-    Footer { directory_offset: 123_456_789, directory_bytes: 4321 }
+    Footer { directory_offset: 123_456_789, directory_bytes: 4321, has_header: false }
+}
+
+pub fn footer_after_header() -> Footer {
+    Footer { has_header: true, ..footer() }
 }
 
 pub fn print(byte: u8) -> Fingerprint {
@@ -563,6 +567,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
     let mut all = vec![
         ("header", header(ObjectKind::Container, SealScheme::Aes256Gcm).encode().to_vec()),
         ("footer", footer().encode().to_vec()),
+        ("footer-after-header", footer_after_header().encode().to_vec()),
         ("container-directory", directory().encode()),
         ("block-directory", silt_format::encode_blocks(&blocks())),
         ("recipe-fixed", fixed.encode(fixed_chunking)),

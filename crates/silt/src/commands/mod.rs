@@ -304,12 +304,7 @@ impl Session<'_> {
         dry_run: bool,
         write: Option<Arc<Throttle>>,
     ) -> Result<Arc<dyn Storage>, Error> {
-        // Checks and sweeps read the store itself, not the cache.
-        let storage = if traffic == Traffic::Other {
-            self.opener.open(location)?
-        } else {
-            self.opener.open_cached(location, &self.cache())?
-        };
+        let storage = self.opener.open_cached(location, &self.cache(traffic))?;
         let read = if traffic == Traffic::Backup { None } else { self.read_limit() };
         let storage: Arc<dyn Storage> = if read.is_none() && write.is_none() {
             storage
@@ -319,13 +314,15 @@ impl Session<'_> {
         Ok(if dry_run { Arc::new(DryRunStorage::new(storage)) } else { storage })
     }
 
-    /// The cache for object stores.
-    fn cache(&self) -> Cache {
+    /// The cache for object stores. Checks and sweeps read the store itself.
+    fn cache(&self, traffic: Traffic) -> Cache {
         let global = self.global;
         let home = || Some(global.home.as_ref()?.join(".cache"));
         let default = || Some(global.cache_home.clone().or_else(home)?.join("silt"));
-        let folder = global.cache_dir.clone().or_else(default);
-        Cache { folder: folder.filter(|_| !global.no_cache), mib: global.cache_size }
+        let is_used = !global.no_cache && traffic != Traffic::Other;
+        let folder = global.cache_dir.clone().or_else(default).filter(|_| is_used);
+        let is_for_readers = traffic == Traffic::Restore;
+        Cache { folder, mib: global.cache_size, is_for_readers }
     }
 
     /// Prints a warning.

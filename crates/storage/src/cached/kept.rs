@@ -5,9 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
-/// Size of the beginning that distinguishes an object from another of the same name. Readers of
-/// objects with [`Keep::Ends`](super::Keep::Ends) read exactly this many bytes first, so that they
-/// are cached, too.
+/// Size of the beginning that distinguishes an object from another of the same name.
 pub const BEGINNING_BYTES: usize = 96;
 const DIGEST_BYTES: usize = 32;
 /// Digest, object size and where the rest begins; then come the beginning and the rest.
@@ -66,7 +64,9 @@ impl Kept {
 
     /// Bytes of the file.
     pub(super) fn file_bytes(&self) -> u64 {
-        (HEAD_BYTES + BEGINNING_BYTES) as u64 + self.size - self.rest_offset
+        // Whoever writes objects decides what their ends say of their size.
+        let rest_bytes = self.size - self.rest_offset;
+        rest_bytes.saturating_add((HEAD_BYTES + BEGINNING_BYTES) as u64)
     }
 
     /// Where in the file a range of the object begins, if the file holds all of it.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use silt_format::Result;
 use silt_storage::{
-    ByteRange, CachePolicy, CachedStorage, End, Guarantees, Keep, Key, ListPage, MemoryStorage,
-    ObjectMeta, OperationKind, PutMode, RecordingStorage, Storage, TAIL_BYTES,
+    Block, ByteRange, CachePolicy, CachedStorage, End, Guarantees, Keep, Key, ListPage,
+    MemoryStorage, ObjectMeta, OperationKind, PutMode, RecordingStorage, Storage, TAIL_BYTES,
 };
 
 type Recorded = Arc<RecordingStorage<MemoryStorage>>;
@@ -41,7 +41,11 @@ fn read_footer(last: &[u8]) -> Option<(u64, u64)> {
 
 fn end(last: &[u8]) -> Option<End> {
     let (offset, bytes) = read_footer(last)?;
-    Some(End { offset, object_bytes: offset + bytes + FOOTER_BYTES as u64 })
+    let object_bytes = offset + bytes + FOOTER_BYTES as u64;
+    // Containers of one folder have a copy of their beginning before the footer.
+    let copy = last.len().checked_sub(FOOTER_BYTES + 100).map(|from| &last[from..]);
+    let copy = copy.and_then(|copy| copy.strip_prefix(b"copy"));
+    Some(End { offset, object_bytes, beginning: copy.and_then(|copy| copy.first_chunk().copied()) })
 }
 
 const POLICY: CachePolicy = CachePolicy { keep, end };
@@ -52,6 +56,7 @@ fn keep(key: &Key) -> Keep {
         Some("heads") => Keep::Listed,
         Some("keys") => Keep::Settled,
         Some("containers") => Keep::Ends,
+        Some("tagged") => Keep::SettledEnds,
         _ => Keep::Nothing,
     }
 }
@@ -85,6 +90,37 @@ fn names_that_hold_one_object_for_good_are_not_looked_at_again() {
     inner.put(&key("keys/a"), &[&other], PutMode::Create).unwrap();
     assert!(next.forget(&key("keys/a")) && !next.forget(&key("keys/a")));
     assert_eq!(read(&next, "keys/a", 0, 500), other);
+}
+
+#[test]
+fn ends_of_names_that_hold_one_object_for_good_are_not_looked_at_again() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let (whole, other, name) = (container(1, 90_000, 300), container(2, 80_000, 300), "tagged/a");
+    inner.put(&key(name), &[&whole], PutMode::Create).unwrap();
+    let first = cache(&inner, folder.path(), 1 << 20);
+    let tail = |storage: &CachedStorage| {
+        let mut bytes = Vec::new();
+        storage.get(&key(name), ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+        bytes
+    };
+    assert!(whole.ends_with(&tail(&first)));
+    inner.take();
+    // Also if it is gone; whoever reads what is before the end is told, also if that is kept.
+    inner.delete(&[key(name)]).unwrap();
+    let next = cache(&inner, folder.path(), 1 << 20);
+    assert!(whole.ends_with(&tail(&next)));
+    assert!(read(&next, name, 0, 96) == whole[..96]);
+    assert_eq!(gets(&inner), 0);
+    for offset in [500, 89_000] {
+        let range = ByteRange::Bounded { offset, length: 50 };
+        next.get(&key(name), range, &mut Vec::new()).unwrap_err();
+        let blocks = vec![Block { range: offset..offset + 50, bytes: vec![0; 50] }];
+        next.get_blocks(&key(name), blocks).unwrap_err();
+    }
+    // Unless they turn out not to belong to the rest.
+    inner.put(&key(name), &[&other], PutMode::Create).unwrap();
+    assert!(next.forget(&key(name)));
+    assert!(other.ends_with(&tail(&next)));
 }
 
 #[test]
@@ -165,9 +201,11 @@ fn container(seed: u8, frames: usize, directory: usize) -> Vec<u8> {
 
 /// Reads what tells an object's directory, as readers do; the answer is the directory.
 fn directory(storage: &dyn Storage, name: &str) -> Vec<u8> {
-    let (key, mut bytes) = (key(name), Vec::new());
-    storage.get(&key, ByteRange::Bounded { offset: 0, length: 96 }, &mut bytes).unwrap();
-    storage.get(&key, ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+    let mut bytes = Vec::new();
+    storage.get(&key(name), ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+    if end(&bytes).unwrap().beginning.is_none() {
+        read(storage, name, 0, 96);
+    }
     let (offset, bytes) = read_footer(&bytes).unwrap();
     read(storage, name, offset, bytes)
 }
@@ -198,11 +236,26 @@ fn headers_and_directories_of_large_objects_are_kept() {
     inner.put(&key("containers/b"), &[&whole], PutMode::Create).unwrap();
     (0..2).for_each(|_| assert!(directory(&next, "containers/b") == whole[frames..][..long]));
     assert_eq!(gets(&inner), 5);
+    // One, if the end tells the beginning; which must then be the object's.
+    let mut copied = object(9, frames + 3000);
+    copied.extend_from_within(..96);
+    let at = copied.len() - 96;
+    copied.splice(at..at, *b"copy");
+    copied.extend_from_slice(&footer(frames, 3100));
+    inner.put(&key("containers/copied"), &[&copied], PutMode::Create).unwrap();
+    let expected = &copied[frames..][..3100];
+    (0..2).for_each(|_| assert!(directory(&next, "containers/copied") == *expected));
+    assert!(read(&next, "containers/copied", 0, 96) == copied[..96]);
+    assert_eq!(gets(&inner), 6);
+    let third = cache(&inner, folder.path(), 1 << 20);
+    assert!(directory(&third, "containers/copied") == *expected);
+    assert!(read(&third, "containers/copied", 0, 96) == copied[..96]);
+    assert_eq!(gets(&inner), 7, "its beginning is what is kept");
     // A directory that is longer than what is read at once is read each time.
     let huge = container(3, frames, 300_000);
     inner.put(&key("containers/c"), &[&huge], PutMode::Create).unwrap();
     (0..2).for_each(|_| assert!(directory(&next, "containers/c") == huge[frames..][..300_000]));
-    assert_eq!(gets(&inner), 11);
+    assert_eq!(gets(&inner), 13);
 }
 
 #[test]
@@ -253,6 +306,20 @@ fn an_end_that_cannot_be_is_not_kept() {
                 assert!(read(&storage, key.as_str(), 80, 500) == whole[80..580], "{key}");
             }
         }
+    }
+}
+
+#[test]
+fn an_end_that_tells_a_size_which_no_object_has_is_read_as_it_is() {
+    let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+    let whole = [object(1, 40_000), footer(usize::MAX - 1000, 950)].concat();
+    inner.put(&key("containers/a"), &[&whole], PutMode::Create).unwrap();
+    for _ in 0..2 {
+        let storage = cache(&inner, folder.path(), 1 << 20);
+        let mut bytes = Vec::new();
+        storage.get(&key("containers/a"), ByteRange::Tail(TAIL_BYTES), &mut bytes).unwrap();
+        assert!(whole.ends_with(&bytes) && bytes.len() as u64 == TAIL_BYTES);
+        assert!(read(&storage, "containers/a", 30_000, 500) == whole[30_000..30_500]);
     }
 }
 
