@@ -254,6 +254,10 @@ impl FileSource for Throttled<Box<dyn FileSource>> {
 }
 
 impl VolumeTarget for Throttled<Box<dyn VolumeTarget>> {
+    fn is_sequential(&self) -> bool {
+        self.inner.is_sequential()
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         Self::take(self.write.as_ref(), to_u64(data.len()));
         self.inner.write_at(offset, data)

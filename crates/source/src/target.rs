@@ -42,6 +42,11 @@ pub trait VolumeTarget: Send + Sync {
         offset
     }
 
+    /// Whether writes must follow one another, from the beginning of the volume to its end.
+    fn is_sequential(&self) -> bool {
+        false
+    }
+
     /// Makes everything written durable, and the volume visible under its name.
     ///
     /// A target that is dropped before `finish` stays visibly unfinished: a partial file beside the

@@ -1,6 +1,7 @@
 //! Restoring a volume: every byte verified before it is written.
 
 mod fetch;
+mod order;
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -22,6 +23,7 @@ use silt_source::VolumeTarget;
 use silt_storage::AlignedBuffer;
 
 use self::fetch::{Turns, fetchers_near};
+use self::order::{Order, Turn};
 use crate::repository::Repository;
 use silt_repository::jobs::jobs;
 
@@ -53,7 +55,7 @@ pub struct RestoreOptions {
     pub in_place: bool,
     /// Writes zeros for damaged data and reports the ranges, instead of failing.
     pub salvage: bool,
-    /// The number of threads; 0 for two per core. A sequential target needs 1.
+    /// The number of threads; 0 for two per core, or fewer if the target is sequential.
     pub jobs: usize,
     /// The memory limit in bytes; 0 for the context's.
     pub memory_bytes: u64,
@@ -100,10 +102,14 @@ struct Restore<'a> {
     turns: Turns,
     /// File systems let one thread at a time write to a file; waiting here costs no processor time.
     writing: Mutex<()>,
+    /// The turns of parts, if the target is sequential.
+    order: Option<Order>,
 }
 
 struct RestoreState {
     next_segment: u64,
+    /// Parts that were claimed.
+    parts: u64,
     done_bytes: u64,
     report: RestoreReport,
     failure: Option<Error>,
@@ -156,6 +162,7 @@ impl Repository {
             range,
             state: Mutex::new(RestoreState {
                 next_segment: first_segment,
+                parts: 0,
                 done_bytes: 0,
                 report: RestoreReport::default(),
                 failure: None,
@@ -164,6 +171,7 @@ impl Repository {
             }),
             turns: Turns::new(first_segment),
             writing: Mutex::new(()),
+            order: target.is_sequential().then(Order::default),
         };
         restore.context.report(Progress::bytes(Activity::Restore, 0, Some(range.length)));
         // In place, what is needed is only known once the target was compared.
@@ -175,7 +183,8 @@ impl Repository {
                 lock(&restore.state).failure.get_or_insert(error);
             }
         };
-        let workers = self.objects.context.workers(budget.workers(threads(options.jobs)));
+        let wanted = threads(options.jobs, target.is_sequential(), plans);
+        let workers = self.objects.context.workers(budget.workers(wanted));
         if workers == 0 {
             work();
         }
@@ -237,22 +246,34 @@ impl Restore<'_> {
         };
         loop {
             self.context.check_interrupted()?;
-            match self.claim()? {
-                NextPart::End => return Ok(()),
-                claim => self.restore(&claim, &mut buffers)?,
+            let (claim, number) = self.claim()?;
+            if matches!(claim, NextPart::End) {
+                return Ok(());
             }
+            let turn = self.order.as_ref().map(|order| order.turn(number));
+            if let Err(error) = self.restore(&claim, turn.as_ref(), &mut buffers) {
+                // Before the turn ends: the threads that wait for it fail, too.
+                lock(&self.state).failure.get_or_insert(error);
+                return Ok(());
+            }
+            turn.map_or(Ok(()), Turn::written)?;
         }
     }
 
     /// Restores one part of the range.
-    fn restore(&self, claim: &NextPart, buffers: &mut RestoreBuffers) -> Result<()> {
+    fn restore(
+        &self,
+        claim: &NextPart,
+        turn: Option<&Turn<'_>>,
+        buffers: &mut RestoreBuffers,
+    ) -> Result<()> {
         let (span, written) = match claim {
             NextPart::End => return Ok(()),
-            NextPart::Zeros(span) => (*span, self.write_zeros(*span, buffers)?),
+            NextPart::Zeros(span) => (*span, self.write_zeros(*span, turn, buffers)?),
             NextPart::Segment(index, entry) => {
                 let span = self.reader.segment_span(*index);
                 self.reader.chunks().begin(*index);
-                let written = self.segment(*index, entry, buffers)?;
+                let written = self.segment(*index, entry, turn, buffers)?;
                 self.restored(*index);
                 (self.clip(span).unwrap_or(span), written)
             }
@@ -267,9 +288,16 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// The next part of the range, in order.
-    fn claim(&self) -> Result<NextPart> {
+    /// The next part of the range, in order, and its number.
+    fn claim(&self) -> Result<(NextPart, u64)> {
         let mut state = lock(&self.state);
+        let claim = self.next_part(&mut state)?;
+        let number = state.parts;
+        state.parts += 1;
+        Ok((claim, number))
+    }
+
+    fn next_part(&self, state: &mut RestoreState) -> Result<NextPart> {
         let first = state.next_segment;
         let start = first.saturating_mul(to_u64(SEGMENT_BYTES));
         let end = self.range.offset + self.range.length;
@@ -309,7 +337,13 @@ impl Restore<'_> {
         (offset < end).then(|| ByteSpan { offset, length: end - offset })
     }
 
-    fn write_zeros(&self, span: ByteSpan, buffers: &mut RestoreBuffers) -> Result<u64> {
+    fn write_zeros(
+        &self,
+        span: ByteSpan,
+        turn: Option<&Turn<'_>>,
+        buffers: &mut RestoreBuffers,
+    ) -> Result<u64> {
+        turn.map_or(Ok(()), Turn::wait)?;
         let offset = span.offset - self.range.offset;
         if !self.options.in_place {
             self.target.write_zeroes(offset, span.length)?;
@@ -339,12 +373,13 @@ impl Restore<'_> {
         &self,
         index: u64,
         entry: &SegmentEntry,
+        turn: Option<&Turn<'_>>,
         buffers: &mut RestoreBuffers,
     ) -> Result<u64> {
         let span = self.reader.segment_span(index);
         let recipe = match self.reader.recipe(index, entry, &mut buffers.read) {
             Ok(recipe) => recipe,
-            Err(error) => return self.salvage(span, error, buffers),
+            Err(error) => return self.salvage(span, error, turn, buffers),
         };
         if self.options.in_place {
             buffers.current.resize(to_usize(span.length), 0);
@@ -361,11 +396,17 @@ impl Restore<'_> {
                 return Ok(0);
             }
         }
-        self.write_chunks(&recipe, span, buffers)
+        self.write_chunks(&recipe, span, turn, buffers)
     }
 
     /// Zeros for a span that is damaged, if the user wants that; else the error.
-    fn salvage(&self, span: ByteSpan, error: Error, buffers: &mut RestoreBuffers) -> Result<u64> {
+    fn salvage(
+        &self,
+        span: ByteSpan,
+        error: Error,
+        turn: Option<&Turn<'_>>,
+        buffers: &mut RestoreBuffers,
+    ) -> Result<u64> {
         if !self.options.salvage || !is_damage(&error) {
             let end = span.offset + span.length;
             return Err(error.context(format!("bytes {}..{end}", span.offset)));
@@ -373,7 +414,7 @@ impl Restore<'_> {
         self.context.warn(&error);
         let Some(span) = self.clip(span) else { return Ok(0) };
         lock(&self.state).report.damaged.push(span);
-        self.write_zeros(span, buffers)
+        self.write_zeros(span, turn, buffers)
     }
 
     /// Verifies a segment's chunks together, then writes runs of data as whole pieces and runs of
@@ -382,6 +423,7 @@ impl Restore<'_> {
         &self,
         recipe: &Recipe,
         span: ByteSpan,
+        turn: Option<&Turn<'_>>,
         buffers: &mut RestoreBuffers,
     ) -> Result<u64> {
         let mut pieces: Vec<(Piece, Range<usize>)> = Vec::with_capacity(recipe.chunks.len());
@@ -407,6 +449,7 @@ impl Restore<'_> {
             }
             joins
         });
+        turn.map_or(Ok(()), Turn::wait)?;
         let mut written = 0;
         for (piece, range) in pieces {
             let Some(part) = self.clip(part(span, &range)) else { continue };
@@ -491,8 +534,15 @@ impl Restore<'_> {
 const WARNINGS_MAX: usize = 10;
 
 /// Number of restoring threads: two per core by default, because they wait for reads and writes.
-fn threads(wanted: usize) -> usize {
-    if wanted == 0 { jobs(0) * 2 } else { jobs(wanted) }
+/// Those that write a stream wait for each other as well, and where others plan and read for them,
+/// these and the network need half of the processors.
+fn threads(wanted: usize, is_sequential: bool, plans: bool) -> usize {
+    match wanted {
+        0 if is_sequential && plans => (jobs(0) / 2).max(1),
+        0 if is_sequential => jobs(0),
+        0 => jobs(0) * 2,
+        _ => jobs(wanted),
+    }
 }
 
 /// A part of a segment as a part of its volume.

@@ -43,6 +43,7 @@ mod shared;
 mod shared_deltas;
 mod sources;
 mod status;
+mod streams;
 mod tags;
 mod tree_changes;
 mod tree_crashes;

@@ -128,7 +128,7 @@ impl Restoring<'_> {
             range,
             in_place: args.in_place,
             salvage: args.salvage,
-            jobs: if to_stdout { 1 } else { session.global.jobs },
+            jobs: session.global.jobs,
             memory_bytes: session.global.memory << 20,
         };
         let restored = self.repository.restore(of, writer.as_ref(), options);

@@ -76,6 +76,10 @@ impl VolumeTarget for StreamTarget {
         false
     }
 
+    fn is_sequential(&self) -> bool {
+        true
+    }
+
     /// Flushes the stream; durability is up to its reader. Fails with Invalid if bytes of the
     /// volume were never written.
     fn finish(self: Box<Self>) -> Result<()> {
