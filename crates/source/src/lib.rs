@@ -21,6 +21,6 @@ pub use source::{
     VolumeSource, open_source,
 };
 pub use target::{
-    MARKER_TEXT, PARTIAL_SUFFIX, StreamTarget, TargetFormat, TargetMode, TargetOptions,
-    VolumeTarget, open_target,
+    MARKER_TEXT, Order, PARTIAL_SUFFIX, StreamTarget, TargetFormat, TargetMode, TargetOptions,
+    Turn, VolumeTarget, open_target,
 };

@@ -3,6 +3,7 @@
 mod in_place;
 mod new_file;
 mod open;
+mod order;
 mod partial;
 mod qcow2;
 mod stream;
@@ -12,6 +13,7 @@ use silt_format::{Advice, Error, ErrorKind, Result};
 
 pub use in_place::MARKER_TEXT;
 pub use open::{TargetFormat, TargetMode, TargetOptions, open_target};
+pub use order::{Order, Turn};
 pub use partial::PARTIAL_SUFFIX;
 pub use stream::StreamTarget;
 

@@ -1,7 +1,6 @@
 //! Restoring a volume: every byte verified before it is written.
 
 mod fetch;
-mod order;
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -19,11 +18,10 @@ use silt_repository::map::digester;
 use silt_repository::objects::is_damage;
 use silt_repository::sync::lock;
 use silt_repository::volume_reader::{ReadBuffers, VolumeReader, placed};
-use silt_source::VolumeTarget;
+use silt_source::{Order, Turn, VolumeTarget};
 use silt_storage::AlignedBuffer;
 
 use self::fetch::{Turns, fetchers_near};
-use self::order::{Order, Turn};
 use crate::repository::Repository;
 use silt_repository::jobs::jobs;
 

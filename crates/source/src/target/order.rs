@@ -1,14 +1,14 @@
-//! The order in which the parts of a volume are written to a target that takes them one after the
-//! other: they are read and verified by several threads, and each waits for its turn to write.
+//! The order in which several threads write the parts of a volume to a sequential target.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use silt_format::{Error, ErrorKind, Result};
-use silt_repository::sync::lock;
 
-/// Whose turn it is.
+use crate::number::lock;
+
+/// Whose turn it is to write to a target that takes parts one after the other.
 #[derive(Default)]
-pub(super) struct Order {
+pub struct Order {
     state: Mutex<OrderState>,
     changed: Condvar,
 }
@@ -22,7 +22,7 @@ struct OrderState {
 }
 
 /// A part in the order; the order is broken if it is dropped before it was written.
-pub(super) struct Turn<'o> {
+pub struct Turn<'o> {
     order: &'o Order,
     number: u64,
     is_written: bool,
@@ -30,7 +30,7 @@ pub(super) struct Turn<'o> {
 
 impl Order {
     /// The turn of part `number`, counted from 0. Each has one.
-    pub(super) fn turn(&self, number: u64) -> Turn<'_> {
+    pub fn turn(&self, number: u64) -> Turn<'_> {
         Turn { order: self, number, is_written: false }
     }
 }
@@ -38,7 +38,7 @@ impl Order {
 impl Turn<'_> {
     /// Waits until all parts before this one were written. Fails if one of them never will be, with
     /// an error that the one of that part comes before.
-    pub(super) fn wait(&self) -> Result<()> {
+    pub fn wait(&self) -> Result<()> {
         let mut state = lock(&self.order.state);
         while state.written < self.number {
             if state.is_broken {
@@ -51,7 +51,7 @@ impl Turn<'_> {
     }
 
     /// The part was written, all before it, too.
-    pub(super) fn written(mut self) -> Result<()> {
+    pub fn written(mut self) -> Result<()> {
         // Nothing was written where there is nothing to write.
         self.wait()?;
         self.is_written = true;
