@@ -78,7 +78,7 @@ fn a_stream_ends_before_the_first_damage_and_says_what_it_is() {
     assert!(names.len() > 4);
     for (name, _) in &names {
         let storage = Arc::new(storage.snapshot());
-        storage.damage(name, |object| object[5000] ^= 1).unwrap();
+        storage.damage(name, |object| object[200] ^= 1).unwrap();
         let repository = kit::open(storage, &World::new(2)).unwrap();
         for _ in 0..5 {
             let options = RestoreOptions { jobs: 4, ..RestoreOptions::default() };
