@@ -6,6 +6,7 @@
 //! they are processes of this machine, and the way to the buckets may delay.
 
 use std::io::{BufRead, BufReader};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,8 +48,8 @@ pub struct Options {
     #[arg(long, default_value_t = 0, value_name = "MS")]
     round_trip_ms: u64,
     /// How many turns restores take; each has two of every disk for every way.
-    #[arg(long, default_value_t = 8, value_name = "N")]
-    turns: usize,
+    #[arg(long, default_value = "8", value_name = "N")]
+    turns: NonZeroUsize,
     /// How many times each way is measured; medians are printed.
     #[arg(long, default_value_t = 3)]
     runs: usize,
@@ -161,7 +162,7 @@ pub fn run(options: &Options) -> Result<()> {
             eprintln!("run {run}: {}", way.0);
             found.stored.push(bench.back_up(&prefix(number), *way)?);
         }
-        let turns = by_turns(ways.len(), options.turns, |turn, way| {
+        let turns = by_turns(ways.len(), options.turns.get(), |turn, way| {
             eprintln!("run {run}, turn {turn}: {}", ways[way].0);
             bench.forget_hosts(&prefix(way));
             Ok((bench.restore(&prefix(way))?, bench.restore(&prefix(way))?))

@@ -15,6 +15,7 @@ use silt_cluster::{
 };
 use silt_format::number::to_u64;
 use silt_format::{ErrorKind, Result};
+use siltstone::storage::CACHE_POLICY;
 use siltstone::{Env, Repository};
 
 use crate::called::Called;
@@ -486,6 +487,8 @@ impl WorkerThread<'_> {
             desk.running = Some((run.clone(), Some(mine)));
             desk.count
         };
+        let is_backup = run.work.series().is_some();
+        self.group.stage.lend_caches(&process, is_backup.then_some(CACHE_POLICY));
         process.expect(self.plan.runs.get(count - 1).map_or(&[][..], Vec::as_slice));
         let done = self.work(&process, run);
         process.expect(&[]);

@@ -28,6 +28,7 @@ impl Plan {
             plan.prelude.push(Action::AddPlace(1));
         }
         plan.add_nodes(random);
+        plan.draw_caches(&mut Random(seed ^ 0x000c_ac4e));
         plan
     }
 

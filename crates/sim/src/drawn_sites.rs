@@ -90,6 +90,7 @@ impl Plan {
         let mut plan = Self { replicas: sites - 1, prelude, hosts, ..base };
         plan.draw_deltas(&mut Random(seed ^ 0x000d_e17a));
         plan.draw_nodes(&mut Random(seed ^ 0x000d_0de5));
+        plan.draw_caches(&mut Random(seed ^ 0x000c_ac4e));
         plan
     }
 }

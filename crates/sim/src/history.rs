@@ -8,18 +8,20 @@ use std::thread::Scope;
 
 use silt_format::tree::{FileChunking, FileKind};
 use silt_format::{Chunking, Config, Error, ErrorKind, Id, KdfCost, KeyLabel, Result};
+use siltstone::storage::{CACHE_POLICY, READER_CACHE_POLICY};
 use siltstone::{
     Administrator, BackupOptions, BackupReport, CheckOptions, DataCheck, DeleteMethod, HealOptions,
     KeyAccess, PopularOptions, Protection, ReclaimOptions, Repository, RoundMember, RoundOptions,
     SharePolicy, SweepOptions,
 };
 
+use crate::caches;
 use crate::called::Called;
 use crate::content::{self, Content};
 use crate::drawn_deltas::delta_options;
 use crate::link::{End, Link};
 use crate::live::{add_to, volumes};
-use crate::model::Attempt;
+use crate::model::{Attempt, Told};
 
 use crate::plan::{Action, Exact, Fault, Host, Keep, Role, Series, Work};
 use crate::process::Process;
@@ -27,7 +29,7 @@ use crate::random::Random;
 use crate::site::Replication;
 pub use crate::stage::{LOCATIONS, Stage, open, open_where_it_is, place_to_open};
 use crate::stage::{READS, SIGNS, WRITES, listed, opener};
-use crate::world::minutes_ns;
+use crate::world::{Place, minutes_ns};
 
 /// Size of a container in bytes: the minimum.
 const CONTAINER_BYTES: u32 = 64 << 10;
@@ -74,19 +76,46 @@ pub fn begin(stage: &Stage) -> Result<()> {
         stage.model().sites.push(replica.id());
     }
     process.end();
-    for action in &stage.plan.prelude {
-        let process = stage.process(auditor, 0);
-        let repository = open(stage, &process, 0, Role::Administrator)?;
-        let here = Here { stage, host: auditor, site: 0, process: &process, there: &[] };
-        let done = act(&here, repository, *action).1;
-        match done {
-            Err(error) if !is_refusal(error.kind()) => return Err(error),
-            _ => {}
+    let mut before = Vec::new();
+    for (number, action) in stage.plan.prelude.iter().enumerate() {
+        if let Action::RollBack(which) = action {
+            roll_back(stage, &before, *which);
+        } else {
+            before.push((stage.world.state().places.clone(), stage.model().told()));
+            prepare(stage, number, *action)?;
         }
-        process.end();
         stage.world.pass(auditor, minutes_ns(30));
     }
     Ok(())
+}
+
+/// Does something before anything goes wrong, on the machine of one of the hosts, so that these
+/// have something in their caches.
+fn prepare(stage: &Stage, number: usize, action: Action) -> Result<()> {
+    let (auditor, machines) = (stage.plan.auditor(), stage.plan.hosts.len());
+    let machine = number.checked_rem(machines).unwrap_or(auditor);
+    let process = stage.process_on((auditor, format!("host{machine}")), 0);
+    stage.lend_caches(&process, caches::policy(action));
+    let repository = open(stage, &process, 0, Role::Administrator)?;
+    let here = Here { stage, host: auditor, site: 0, process: &process, there: &[] };
+    let done = act(&here, repository, action).1;
+    process.end();
+    match done {
+        Err(error) if !is_refusal(error.kind()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// All places become what they were before one of the actions.
+fn roll_back(stage: &Stage, before: &[(Vec<Place>, Told)], which: u64) {
+    if before.is_empty() {
+        return;
+    }
+    let number = one_of(which, before.len());
+    stage.note(format_args!("all places are what they were before action {number}"));
+    let (places, told) = &before[number];
+    stage.world.state().places.clone_from(places);
+    stage.model().roll_back(told.clone());
 }
 
 /// Returns whether an error means only that the operation had nothing to work on.
@@ -123,6 +152,9 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
             (process, Ok(repository))
         } else {
             let process = stage.process(number, host.skew_minutes);
+            let policy = caches::policy(*action);
+            let policy = if host.stays_open { Some(CACHE_POLICY) } else { policy };
+            stage.lend_caches(&process, policy);
             process.expect(faults);
             let opened =
                 open_where_it_is(stage, &process, place_to_open(stage, host.site), host.role);
@@ -270,8 +302,9 @@ fn act_in_place(at: &Here<'_>, repository: &Repository, action: Action) -> Resul
             nodes::cut(stage, which);
             Ok(())
         }
-        // These change the places.
-        Action::AddPlace(_)
+        // These change the places, and that is no work of hosts.
+        Action::RollBack(_)
+        | Action::AddPlace(_)
         | Action::AddSharedPlace(_)
         | Action::RemovePlace(_)
         | Action::AddNode(_)
@@ -289,6 +322,8 @@ fn replicate(at: &Here<'_>, repository: &Repository, replication: Replication) -
     }
     let faults = there;
     let there = stage.process_there(host, replication.skew_minutes);
+    let policy = if replication.pulls { READER_CACHE_POLICY } else { CACHE_POLICY };
+    stage.lend_caches(&there, Some(policy));
     there.expect(faults);
     let place = place_to_open(stage, replication.other);
     let done = open(stage, &there, place, Role::Administrator).and_then(|other| {

@@ -6,10 +6,12 @@
 //! events. At the end, the repository is compared with the results that its users were told.
 
 mod agents;
+mod caches;
 mod called;
 mod content;
 mod disk;
 mod drawn_agents;
+mod drawn_caches;
 mod drawn_deltas;
 mod drawn_nodes;
 mod drawn_sites;

@@ -74,6 +74,14 @@ struct Sources {
     random_of_volumes: Random,
 }
 
+/// What users were told of snapshots.
+#[derive(Clone, Default)]
+pub struct Told {
+    known: BTreeMap<(Called, u64), Known>,
+    copies: BTreeMap<(Called, Origin), BTreeSet<u64>>,
+    excused: BTreeSet<Called>,
+}
+
 /// The attempted operations and their reported results.
 pub struct Model {
     sources: Vec<Sources>,
@@ -136,6 +144,18 @@ impl Model {
             excused: BTreeSet::new(),
             violations: Vec::new(),
         }
+    }
+
+    /// What users were told so far.
+    pub fn told(&self) -> Told {
+        let Self { known, copies, excused, .. } = self;
+        Told { known: known.clone(), copies: copies.clone(), excused: excused.clone() }
+    }
+
+    /// What users were told after this does not hold any more.
+    pub fn roll_back(&mut self, told: Told) {
+        let Told { known, copies, excused } = told;
+        (self.known, self.copies, self.excused) = (known, copies, excused);
     }
 
     /// The time that a file gets which changes now.

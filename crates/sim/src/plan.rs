@@ -20,6 +20,8 @@ pub struct Plan {
     pub replicas: usize,
     /// Number of places for storage nodes; 0 in most histories. There are no nodes at first.
     pub nodes: usize,
+    /// Whether each machine has a cache of what it has read of buckets.
+    pub caches: bool,
     /// The sources of each series, in the order of [`Series::ALL`].
     pub shapes: [Shape; 2],
     /// If this is not 0, files are stamped by the clock of the host that changes them, rounded down
@@ -213,6 +215,9 @@ pub enum Action {
     Rename(Series, u64),
     /// Replicates snapshots between two sites.
     Replicate(Replication),
+    /// In a prelude: all places become what they were before one of its actions, as after an error
+    /// of an administrator. Caches stay as they are.
+    RollBack(u64),
 }
 
 /// A series.
@@ -411,6 +416,7 @@ impl Plan {
         plan.draw_trees(&mut Random(seed ^ 0x0007_12ee));
         plan.draw_deltas(&mut Random(seed ^ 0x000d_e17a));
         plan.draw_nodes(&mut Random(seed ^ 0x000d_0de5));
+        plan.draw_caches(&mut Random(seed ^ 0x000c_ac4e));
         plan
     }
 }

@@ -9,7 +9,7 @@ use crate::history::{Stage, begin, run_hosts, text};
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::world::World;
-use crate::{agents, verify, verify_sites};
+use crate::{agents, caches, verify, verify_sites};
 
 /// The result of a history.
 #[derive(Clone, Debug)]
@@ -32,8 +32,11 @@ pub fn play(plan: &Plan, keeps_events: bool) -> Outcome {
         keeps_events,
     );
     let model = Arc::new(Mutex::new(Model::new(plan)));
-    let stage = Stage { plan: plan.clone(), world, model };
+    let mut stage = Stage { plan: plan.clone(), world, caches: None, model };
     let begun = catch_unwind(AssertUnwindSafe(|| {
+        if plan.caches && !plan.folders {
+            stage.caches = Some(caches::folder()?);
+        }
         begin(&stage)?;
         run_hosts(&stage, |scope| agents::spawn(&stage, scope));
         Ok(())

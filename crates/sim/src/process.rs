@@ -1,19 +1,24 @@
 //! A process of a host: its clock, its entropy, and its access to the places.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use silt_format::number::to_u64;
 use silt_format::{Error, ErrorKind, Lease, Result};
 use silt_storage::{
-    ByteRange, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage, ObjectMeta, PutMode, Storage,
+    ByteRange, CachePolicy, CachedStorage, Guarantees, Key, LIST_PAGE_OBJECTS_MAX, ListPage,
+    ObjectMeta, PutMode, Storage, TaggedPage,
 };
 use siltstone::{Context, Env, Observer};
 
 use crate::plan::{Class, Fault, Kind, Wrong};
 use crate::random::Random;
 use crate::world::{Change, MINUTE_NS, State, World, minutes_ns};
+
+/// So much that no file has to go: which one would go depends on the time that it was written.
+const CACHE_BYTES: u64 = 1 << 30;
 
 /// One process.
 pub struct Process {
@@ -27,6 +32,8 @@ pub struct Process {
     pub skew_ns: i64,
     folders: bool,
     is_dead: AtomicBool,
+    /// The folder of its caches, and what they keep.
+    caches: OnceLock<(PathBuf, CachePolicy)>,
     /// The remaining faults, each with the number of matching operations before it.
     faults: Mutex<Vec<(Fault, u64)>>,
     entropy: Mutex<Random>,
@@ -50,6 +57,7 @@ impl Process {
             skew_ns: skew_minutes * MINUTE_NS,
             folders,
             is_dead: AtomicBool::new(false),
+            caches: OnceLock::new(),
             faults: Mutex::default(),
             entropy: Mutex::new(Random(seed ^ u64::from(id) << 32)),
         })
@@ -59,6 +67,17 @@ impl Process {
     pub fn expect(&self, faults: &[Fault]) {
         let faults = faults.iter().map(|fault| (*fault, fault.at.nth)).collect();
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// The name of the machine that it runs on.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// From now on, it uses caches in this folder.
+    pub fn use_caches(&self, folder: PathBuf, policy: CachePolicy) {
+        // Who sets them twice means the first ones.
+        let _ = self.caches.set((folder, policy));
     }
 
     /// Returns whether it has ended.
@@ -80,7 +99,14 @@ impl Process {
     /// Returns a place as this process accesses it.
     pub fn place(self: &Arc<Self>, place: usize) -> Arc<dyn Storage> {
         let is_node = self.world.state().places[place].is_node;
-        Arc::new(Reached { process: Arc::clone(self), place, is_node })
+        let reached = Arc::new(Reached { process: Arc::clone(self), place, is_node });
+        match self.caches.get() {
+            Some((folder, policy)) => {
+                let folder = folder.join(place.to_string());
+                Arc::new(CachedStorage::new(reached, folder, *policy, CACHE_BYTES))
+            }
+            None => reached,
+        }
     }
 
     /// A message of this process comes to the line. Fails with `Unavailable` if the line is cut
@@ -285,12 +311,19 @@ impl Reached {
 
 impl Storage for Reached {
     fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.put_tagged(key, body, mode).map(drop)
+    }
+
+    fn put_tagged(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<Option<String>> {
         let bytes = Arc::new(body.concat());
         let change = Change::Put(key.clone(), Arc::clone(&bytes));
         self.operate(Kind::Put, key.as_str(), Some(&change), |state, is_durable| {
             let is_durable = is_durable && mode == PutMode::Create;
             let now_ns = state.now_ns;
-            state.places[self.place].put(key, &bytes, now_ns, is_durable)
+            let place = &mut state.places[self.place];
+            place.put(key, &bytes, now_ns, is_durable)?;
+            let put = place.objects.get(key).filter(|_| !self.process.folders);
+            Ok(put.map(|object| object.tag.clone()))
         })
     }
 
@@ -335,15 +368,22 @@ impl Storage for Reached {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        self.list_tagged(prefix, after).map(|tagged| tagged.page)
+    }
+
+    fn list_tagged(&self, prefix: &str, after: Option<&Key>) -> Result<TaggedPage> {
         self.operate(Kind::List, prefix, None, |state, _| {
             let objects = state.places[self.place].objects.iter();
             let mut rest = objects.filter(|(key, _)| {
                 key.as_str().starts_with(prefix) && after.is_none_or(|after| *key > after)
             });
-            let page = rest.by_ref().take(LIST_PAGE_OBJECTS_MAX);
-            let objects = page.map(|(key, object)| (key.clone(), to_u64(object.bytes.len())));
-            let objects = objects.collect();
-            Ok(ListPage { objects, truncated: rest.next().is_some() })
+            let (mut objects, mut tags) = (Vec::new(), Vec::new());
+            for (key, object) in rest.by_ref().take(LIST_PAGE_OBJECTS_MAX) {
+                objects.push((key.clone(), to_u64(object.bytes.len())));
+                tags.push((key.clone(), object.tag.clone()));
+            }
+            let page = ListPage { objects, truncated: rest.next().is_some() };
+            Ok(TaggedPage { page, tags: Some(tags).filter(|_| !self.process.folders) })
         })
     }
 

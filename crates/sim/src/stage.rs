@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use silt_format::{Error, Result};
 use siltstone::{PlaceInfo, Repository};
+use tempfile::TempDir;
 
 use crate::content::Content;
 use crate::model::Model;
@@ -26,6 +27,8 @@ pub struct Stage {
     pub plan: Plan,
     /// Time and places.
     pub world: Arc<World>,
+    /// The caches of all machines, if they have some.
+    pub caches: Option<TempDir>,
     pub model: Arc<Mutex<Model>>,
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use silt_format::names::Numbered;
 use silt_format::{ErrorKind, Result, names};
+use silt_storage::CachePolicy;
+use siltstone::storage::{CACHE_POLICY, READER_CACHE_POLICY};
 use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
 
 use crate::called::Called;
@@ -63,10 +65,30 @@ fn try_verify(stage: &Stage) -> Result<()> {
         }
     }
     look(stage, (&open(stage, 0)?, 0), "all places", DataCheck::All)?;
+    look_through_caches(stage, 0)?;
     goes_on(stage, 0)?;
     let by = "after another backup and reclaim";
     look(stage, (&open(stage, 0)?, 0), by, DataCheck::None)?;
-    wastes_nothing(stage, 0)
+    wastes_nothing(stage, 0)?;
+    look_through_caches(stage, 0)
+}
+
+/// Verifies that all snapshots can be restored through the cache of each machine, however old what
+/// it has is.
+pub fn look_through_caches(stage: &Stage, site: usize) -> Result<()> {
+    for machine in stage.cached_machines() {
+        let process = process_with_caches(stage, &machine, READER_CACHE_POLICY);
+        let repository = open_by(stage, site, &process)?;
+        look_at_snapshots(stage, (&repository, site), &format!("by the cache of {machine}"))?;
+    }
+    Ok(())
+}
+
+/// A process that uses the caches of a machine.
+fn process_with_caches(stage: &Stage, machine: &str, policy: CachePolicy) -> Arc<Process> {
+    let process = stage.process_on((stage.plan.auditor(), machine.to_owned()), 0);
+    stage.lend_caches(&process, Some(policy));
+    process
 }
 
 /// Does what OPERATIONS says if a backup that slept has left its head in a place that is still
@@ -214,6 +236,23 @@ pub fn look(
     by: &str,
     data: DataCheck,
 ) -> Result<()> {
+    look_at_snapshots(stage, (repository, site), by)?;
+    let report = repository.check(&CheckOptions { data, ..all_data() })?;
+    // A process that added or removed a key may have died between the key and its copy.
+    let is_half = |name: &str| names::key_id(name).is_some();
+    if let Some(damage) = report.damage.iter().find(|damage| !is_half(&damage.object)) {
+        let (object, error) = (&damage.object, &damage.error);
+        stage.violated(format!("site {site}, {by}: {object} is damaged: {error}"));
+    }
+    Ok(())
+}
+
+/// Verifies that exactly the expected snapshots are listed, and that all of them can be restored.
+fn look_at_snapshots(
+    stage: &Stage,
+    (repository, site): (&Repository, usize),
+    by: &str,
+) -> Result<()> {
     let by = if site == 0 { by.to_owned() } else { format!("site {site}, {by}") };
     let listed = restore_all(stage, (repository, site), &by)?;
     for ((called, id), restored) in &listed {
@@ -231,19 +270,17 @@ pub fn look(
             stage.violated(format!("{by}: {}@{id:016x} {what}", called.name()));
         }
     }
-    let report = repository.check(&CheckOptions { data, ..all_data() })?;
-    // A process that added or removed a key may have died between the key and its copy.
-    let is_half = |name: &str| names::key_id(name).is_some();
-    if let Some(damage) = report.damage.iter().find(|damage| !is_half(&damage.object)) {
-        stage.violated(format!("{by}: {} is damaged: {}", damage.object, damage.error));
-    }
     Ok(())
 }
 
 /// Verifies that the next backup, reclaim and sweep work without repair.
 pub fn goes_on(stage: &Stage, site: usize) -> Result<()> {
-    for series in Series::ALL {
-        let process = process(stage);
+    let machines = stage.cached_machines();
+    for (number, series) in Series::ALL.into_iter().enumerate() {
+        let process = match number.checked_rem(machines.len()).map(|at| &machines[at]) {
+            Some(machine) => process_with_caches(stage, machine, CACHE_POLICY),
+            None => process(stage),
+        };
         let repository = open_by(stage, site, &process)?;
         backup(stage, &process, &repository, (site, series))
             .map_err(|error| error.context("the next backup"))?;

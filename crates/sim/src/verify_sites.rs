@@ -14,7 +14,9 @@ use crate::model::Origin;
 use crate::plan::{Action, Series};
 use crate::site::Replication;
 use crate::verify::nodes;
-use crate::verify::{all_called, goes_on, look, open_by, wait_until_quiet, wastes_nothing};
+use crate::verify::{
+    all_called, goes_on, look, look_through_caches, open_by, wait_until_quiet, wastes_nothing,
+};
 
 /// The source and the replica of a replication, and whether names have a prefix.
 type Edge = (usize, usize, bool);
@@ -32,6 +34,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
     let sites = 0..=stage.plan.replicas;
     for site in sites.clone() {
         look_at(stage, site, "in the end", DataCheck::All)?;
+        look_through_caches(stage, site)?;
     }
     for edge in edges(stage) {
         replicate(stage, edge)?;
@@ -45,6 +48,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
     for site in sites {
         look_at(stage, site, "after more replications", DataCheck::None)?;
         wastes_nothing(stage, site)?;
+        look_through_caches(stage, site)?;
     }
     Ok(())
 }

@@ -30,6 +30,8 @@ const LAST: i64 = i64::MAX - 2;
 pub struct Object {
     /// Its bytes.
     pub bytes: Arc<Vec<u8>>,
+    /// A hash of them, which listings tell.
+    pub tag: String,
     /// When it was created, by the place's clock.
     pub modified_ms: u64,
     /// Whether it survives a power failure.
@@ -37,7 +39,7 @@ pub struct Object {
 }
 
 /// A place: a folder or a bucket.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Place {
     /// Its objects.
     pub objects: BTreeMap<Key, Object>,
@@ -80,7 +82,8 @@ impl Place {
             ));
         }
         let modified_ms = u64::try_from(now_ns / 1_000_000).unwrap_or(0);
-        let object = Object { bytes: Arc::clone(bytes), modified_ms, is_durable };
+        let tag = blake3::hash(bytes).to_hex()[..16].to_owned();
+        let object = Object { bytes: Arc::clone(bytes), tag, modified_ms, is_durable };
         self.objects.insert(key.clone(), object);
         self.undone.remove(key);
         Ok(())

@@ -1,5 +1,7 @@
 //! Histories that failed once, and newly drawn ones.
 
+#[path = "histories/caches.rs"]
+mod caches;
 #[path = "histories/nodes.rs"]
 mod nodes;
 #[path = "histories/trees.rs"]
@@ -48,7 +50,8 @@ fn play_seeds(plan: &Plan, seeds: u64) {
             // A series must be safe with every kind of source.
             let shapes = [Shape::Disk, Shape::Tree, Shape::Both];
             let shapes = [shapes[usize::try_from(seed % 3).unwrap_or(0)]; 2];
-            let plan = Plan { seed, folders, shapes, ..plan.clone() };
+            let caches = seed % 2 == 1;
+            let plan = Plan { seed, folders, caches, shapes, ..plan.clone() };
             let outcome = play(&plan, true);
             let events = outcome.events.join("\n");
             assert!(

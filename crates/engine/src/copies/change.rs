@@ -5,6 +5,8 @@
 //! that was reported as committed under that list. A new place counts as incomplete until it is
 //! filled.
 
+use std::sync::Arc;
+
 use silt_format::names::{self, Numbered};
 use silt_format::{Advice, Error, ErrorKind, Header, ObjectKind, Places, Result, SeriesId};
 use silt_repository::event::Warning;
@@ -229,13 +231,44 @@ impl Repository {
             .filter(|new| !places.iter().any(|place| place.location == *new))
             .map(|new| (new.to_owned(), "it held no repository when it was opened".to_owned()));
         let away = places.into_iter().find_map(|place| Some((place.location, place.failure?)));
-        let away = away.or(left_out);
+        let away = away.map_or_else(|| self.emptied(), |away| Ok(Some(away)))?.or(left_out);
         away.map_or(Ok(()), |(location, why)| {
             let message = format!(
                 "the copy in {location} cannot be reached: {why}; add it again once it can"
             );
             Err(Error::new(ErrorKind::Unavailable, message))
         })
+    }
+
+    /// A place of which only a cache has a configuration, though it counts as complete; and why it
+    /// can't be used.
+    fn emptied(&self) -> Result<Option<(String, String)>> {
+        let Some(places) = &self.places else { return Ok(None) };
+        let nodes = places.nodes.iter().map(|node| &node.places);
+        let groups = [&places.main].into_iter().chain(&places.shared).chain(nodes);
+        for replica in groups.flat_map(|group| group.replicas()).filter(|it| !it.is_filling) {
+            if let Ok(storage) = &replica.storage
+                && !has(&**storage, names::CONFIG)?
+                && !has(&**storage, names::CONFIG_COPY)?
+            {
+                let why = "it holds no repository; is its disk mounted?";
+                return Ok(Some((replica.location.clone(), why.to_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens a place whose configuration is read from it, and not from a cache, which may be older
+    /// than the place.
+    fn open_anew(&self, location: &str, open: &OpenPlace<'_>) -> Result<Arc<dyn Storage>> {
+        let open = |location: &str| {
+            let storage = open(location)?;
+            for name in [names::CONFIG, names::CONFIG_COPY] {
+                storage.forget(&Key::new(name)?);
+            }
+            Ok(storage)
+        };
+        open_place(self.id(), location, &open)
     }
 
     /// Continues with the list that was just written. Fails with `Busy` if another process has
@@ -402,12 +435,12 @@ impl Repository {
             let message = format!("{new} is already a copy of the repository");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
-        if open_place(self.id(), old, open).is_ok() {
+        if self.open_anew(old, open).is_ok() {
             let message = format!("the repository is still in {old}; nothing was moved");
             let error = Error::new(ErrorKind::AlreadyExists, message);
             return Err(error.with_advice(Advice::AddPlace));
         }
-        let place = open_place(self.id(), new, open)?;
+        let place = self.open_anew(new, open)?;
         let (number, known) = newest(&self.objects, &place, None)?;
         if (number, &known) != (self.objects.places, &list) {
             let message = format!(
@@ -501,7 +534,7 @@ impl Repository {
         }
         let (mut places, mut knows) = (Vec::new(), false);
         for location in locations {
-            match open_place(self.id(), location, open) {
+            match self.open_anew(location, open) {
                 Ok(storage) => {
                     knows |= before.contains(location);
                     places.push(storage);
@@ -552,7 +585,12 @@ impl SealedList {
 
 /// Whether a place has been given all that it is known by.
 pub(super) fn is_begun(place: &dyn Storage) -> Result<bool> {
-    match place.head(&Key::new(names::CONFIG)?) {
+    has(place, names::CONFIG)
+}
+
+/// Whether a place has an object; a cache is not asked.
+fn has(place: &dyn Storage, name: &str) -> Result<bool> {
+    match place.head(&Key::new(name)?) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

@@ -10,20 +10,32 @@ use siltstone::{Repository, RestoreOptions, RestoreReport};
 
 use crate::kit::{self, World};
 
-/// What was written so far.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+/// What was written so far, by a writer that fails after so many bytes.
+#[derive(Clone)]
+struct Written {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    bytes_max: usize,
+}
 
 impl Written {
+    fn up_to(bytes_max: usize) -> Self {
+        Self { bytes: Arc::default(), bytes_max }
+    }
+
     fn bytes(&self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
+        self.bytes.lock().unwrap().clone()
     }
 }
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
+        let mut written = self.bytes.lock().unwrap();
+        let length = bytes.len().min(self.bytes_max - written.len());
+        if length == 0 && !bytes.is_empty() {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
+        written.extend_from_slice(&bytes[..length]);
+        Ok(length)
     }
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
@@ -34,15 +46,21 @@ fn stream(
     repository: &Repository,
     (bytes, options): (usize, RestoreOptions),
 ) -> (Written, silt_format::Result<RestoreReport>) {
-    let written = Written::default();
+    let written = Written::up_to(usize::MAX);
+    let restored = write(repository, &written, (bytes, options));
+    (written, restored)
+}
+
+fn write(
+    repository: &Repository,
+    to: &Written,
+    (bytes, options): (usize, RestoreOptions),
+) -> silt_format::Result<RestoreReport> {
     let found = kit::latest(repository, "vm").unwrap();
     let target: Box<dyn VolumeTarget> =
-        Box::new(StreamTarget::new(Box::new(written.clone()), bytes as u64));
-    let restored = repository.restore(found.volume("disk").unwrap(), &*target, options);
-    if restored.is_ok() {
-        target.finish().unwrap();
-    }
-    (written, restored)
+        Box::new(StreamTarget::new(Box::new(to.clone()), bytes as u64));
+    let restored = repository.restore(found.volume("disk").unwrap(), &*target, options)?;
+    target.finish().map(|()| restored)
 }
 
 #[test]
@@ -66,6 +84,28 @@ fn several_threads_write_a_stream_in_order() {
         let (written, restored) = stream(&repository, (6_000_000, options));
         restored.unwrap();
         assert!(written.bytes() == image[3_000_001..9_000_001]);
+    }
+}
+
+#[test]
+fn a_stream_whose_reader_goes_away_ends_at_once_with_its_error() {
+    let storage = Arc::new(MemoryStorage::new());
+    let image = kit::image(3, 5000);
+    kit::backup(&kit::init(storage.clone(), &World::new(1)).unwrap(), "vm", &image).unwrap();
+    for request_bytes in [0, 512 << 10] {
+        let storage = Arc::new(storage.snapshot().far(request_bytes));
+        let repository = kit::open(storage, &World::new(2)).unwrap();
+        for bytes_max in [0, 1, 1_234_567, 9_999_999, image.len() - 1] {
+            for jobs in [1, 4] {
+                let to = Written::up_to(bytes_max);
+                let options = RestoreOptions { jobs, ..RestoreOptions::default() };
+                let error = write(&repository, &to, (image.len(), options)).unwrap_err();
+                // Not that of a thread that waited for its turn.
+                assert_ne!(error.kind(), ErrorKind::Interrupted, "{error}");
+                assert!(error.to_string().contains("broken pipe"), "{error}");
+                assert!(to.bytes() == image[..bytes_max], "{jobs} threads");
+            }
+        }
     }
 }
 
