@@ -53,12 +53,12 @@ mod check;
 mod copies;
 mod deletion;
 mod edit;
+mod noted;
 mod optimize;
 mod repository;
 mod restore;
 mod shared;
 mod stats;
-mod throttle;
 mod trees;
 
 pub use api::access::*;
@@ -73,6 +73,7 @@ pub use deletion::{
     DeleteMethod, DeleteReport, ReclaimOptions, ReclaimPlan, ReclaimReport, SeriesPolicy,
     SweepOptions, SweepReport,
 };
+pub use noted::NotedEnv;
 pub use optimize::{OptimizeOptions, OptimizeReport};
 pub use repository::Repository;
 pub use restore::{RestoreOptions, RestoreReport};
@@ -83,7 +84,6 @@ pub use shared::{
 pub use silt_sharing::counting;
 pub use silt_sharing::round::rounds_for_memory;
 pub use stats::{NodeStatus, SeriesStats};
-pub use throttle::{Throttle, Throttled};
 pub use trees::{
     ArchiveFormat, ChangeKind, DumpReport, Failures, FileQuery, FileVersion, OwnerQuery,
     TreeChange, TreeDiff, TreePath, TreeRestoreOptions, TreeRestorePlan, TreeRestoreReport,

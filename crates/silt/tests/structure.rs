@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates from the bottom up: each may use those before it, and no other.
-const CRATES: [&str; 29] = [
+const CRATES: [&str; 30] = [
     "format",
     "chunking",
     "similarity",
@@ -18,6 +18,7 @@ const CRATES: [&str; 29] = [
     "source",
     "tree",
     "repository",
+    "throttle",
     "runs",
     "import",
     "backup",

@@ -342,3 +342,38 @@ pub use silt_repository::operation::OperationId;
 /// assert!(context.is_interrupted());
 /// ```
 pub use silt_repository::system::SystemEnv;
+
+/// A limit of bytes per second, shared by everything that takes bytes from it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use siltstone::{SystemEnv, Throttle};
+///
+/// let env = SystemEnv::context().env;
+/// let started_ns = env.now_ns();
+/// let throttle = Throttle::new(Arc::clone(&env), 1_000_000);
+/// throttle.take(20_000); // passes at once
+/// throttle.take(1); // waits until the first bytes have had their time
+/// assert!(env.now_ns() - started_ns >= 20_000_000);
+/// ```
+pub use silt_throttle::Throttle;
+
+/// A source, target or storage of which bytes are read and written no faster than limits allow.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use siltstone::source::{SourceOptions, VolumeSource, open_source};
+/// use siltstone::{SystemEnv, Throttle, Throttled};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("disk.raw");
+/// # std::fs::write(&path, [7; 8192]).unwrap();
+/// let limit = Arc::new(Throttle::new(SystemEnv::context().env, 50_000_000));
+/// let source = open_source(&path, &SourceOptions::default())?;
+/// let source = Throttled::new(source).reads(Some(limit));
+/// let mut bytes = [0; 8192];
+/// assert_eq!(source.read_at(0, &mut bytes)?, 8192);
+/// # Ok::<(), siltstone::Error>(())
+/// ```
+pub use silt_throttle::Throttled;

@@ -47,14 +47,14 @@ use silt_format::{ByteSpan, Error, ErrorKind, Head, Level, LevelBytes, Snapshot,
 use silt_location::{Cache, Opener, Prices, names_of};
 use silt_storage::{DryRunStorage, Storage, Usage};
 use silt_terminal::listing;
-use siltstone::{Context, Found, FoundVolume, Repository, Throttle, Throttled, Warning};
+use siltstone::{Context, Found, FoundVolume, NotedEnv, Repository, Throttle, Throttled, Warning};
 
 use self::config::Chosen;
 use crate::Program;
 use crate::cli::{Cli, Command, FilesCommand, Global, Popular, Repo, Rounds, Serve, volume_args};
 pub use crate::failure::Failure;
 use crate::failure::exit_code;
-use crate::noted::NotedEnv;
+use crate::noted;
 use crate::output;
 use crate::progress::Reporter;
 use crate::rate::Rate;
@@ -132,7 +132,7 @@ pub fn run(
     }
     let reporter = Arc::new(Reporter::new(global.json, global.quiet, to_stdout));
     let observer = Arc::clone(&reporter);
-    let noted = Arc::new(NotedEnv::new(global, interrupted));
+    let noted = Arc::new(noted::environment(global, interrupted));
     let mut context = Context::new(Arc::clone(&noted) as _, observer);
     context.memory_bytes = cli.global.memory << 20;
     let opener = Opener::new(global.connections, program.kinds);

@@ -15,7 +15,7 @@ use super::Candidate;
 use crate::cli::{Cli, Global};
 use crate::commands::config::{self, Chosen};
 use crate::commands::{Session, Traffic, short};
-use crate::noted::NotedEnv;
+use crate::noted;
 use crate::progress::Reporter;
 use crate::{output, secrets, snapshot_name};
 
@@ -47,7 +47,7 @@ impl Names {
 
     /// Opens the repository if its password is in a file or a variable.
     fn repository(&self, global: &Global, chosen: Chosen) -> Option<Repository> {
-        let noted = Arc::new(NotedEnv::new(global, Arc::new(AtomicBool::new(false))));
+        let noted = Arc::new(noted::environment(global, Arc::new(AtomicBool::new(false))));
         noted.note_nothing();
         let context = Context::new(Arc::clone(&noted) as _, Arc::new(Silent));
         let reporter = Arc::new(Reporter::new(false, true, false));

@@ -29,19 +29,6 @@ const PIECE_BYTES_MAX: u64 = 64 << 10;
 /// A call waits until the bytes taken before have had their time: a token bucket without depth, so
 /// the rate holds over every second and not only on average, unless it [catches
 /// up](Self::catching_up).
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use siltstone::{SystemEnv, Throttle};
-///
-/// let env = SystemEnv::context().env;
-/// let started_ns = env.now_ns();
-/// let throttle = Throttle::new(Arc::clone(&env), 1_000_000);
-/// throttle.take(20_000); // passes at once
-/// throttle.take(1); // waits until the first bytes have had their time
-/// assert!(env.now_ns() - started_ns >= 20_000_000);
-/// ```
 pub struct Throttle {
     env: Arc<dyn Env>,
     bytes_per_s: u64,
@@ -110,22 +97,6 @@ impl Throttle {
 }
 
 /// A source, target or storage with limited reads and writes.
-///
-/// ```
-/// # use std::sync::Arc;
-/// use siltstone::source::{SourceOptions, VolumeSource, open_source};
-/// use siltstone::{SystemEnv, Throttle, Throttled};
-///
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let path = folder.path().join("disk.raw");
-/// # std::fs::write(&path, [7; 8192]).unwrap();
-/// let limit = Arc::new(Throttle::new(SystemEnv::context().env, 50_000_000));
-/// let source = open_source(&path, &SourceOptions::default())?;
-/// let source = Throttled::new(source).reads(Some(limit));
-/// let mut bytes = [0; 8192];
-/// assert_eq!(source.read_at(0, &mut bytes)?, 8192);
-/// # Ok::<(), siltstone::Error>(())
-/// ```
 pub struct Throttled<T> {
     inner: T,
     read: Option<Arc<Throttle>>,
