@@ -21,6 +21,9 @@ use crate::repository::{OpenNode, OpenPlaces, Repository};
 use crate::series::DEFAULT_DOMAIN;
 use crate::storage_rules::place_of;
 
+/// Why a place can't be used that has no configuration.
+pub const HOLDS_NOTHING: &str = "it holds no repository; is its disk mounted?";
+
 /// Opens the storage at a location.
 pub type OpenPlace<'a> = dyn Fn(&str) -> Result<Arc<dyn Storage>> + 'a;
 
@@ -161,16 +164,24 @@ pub fn open_place(
     }
 }
 
+/// Whether a place has no configuration, whatever a cache has, which may be older than the place.
+pub fn is_empty(place: &dyn Storage) -> Result<bool> {
+    for name in [names::CONFIG, names::CONFIG_COPY] {
+        match place.head(&Key::new(name)?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            there => return there.map(|_| false),
+        }
+    }
+    Ok(true)
+}
+
 /// Which repository a storage holds; `None` if its configuration is damaged.
 fn repository_at(storage: &dyn Storage) -> Result<Option<RepositoryId>> {
     let mut config = Vec::new();
     match storage.get(&Key::new(names::CONFIG)?, ByteRange::Full, &mut config) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let copy = storage.get(&Key::new(names::CONFIG_COPY)?, ByteRange::Full, &mut config);
-            copy.map_err(|_| {
-                let message = "it holds no repository; is its disk mounted?";
-                Error::new(ErrorKind::NoRepository, message)
-            })?;
+            copy.map_err(|_| Error::new(ErrorKind::NoRepository, HOLDS_NOTHING))?;
         }
         other => other?,
     }
@@ -291,18 +302,26 @@ impl Repository {
     ) -> Result<(u64, Places, Vec<Replica>, Vec<Replica>)> {
         // A place that was left out for a while knows an older list.
         loop {
-            let main = replicas(self.id(), &list, &list.copies, open);
-            let shared = replicas(self.id(), &list, &list.shared, open);
-            for Replica { location, storage, .. } in main.iter().chain(&shared) {
+            let mut main = replicas(self.id(), &list, &list.copies, open);
+            let mut shared = replicas(self.id(), &list, &list.shared, open);
+            for Replica { location, storage, .. } in main.iter_mut().chain(&mut shared) {
                 // What the place says that the repository was opened by has been read.
-                let Some(storage) = storage.as_ref().ok().filter(|_| !names.contains(location))
+                let Some(there) = storage.as_ref().ok().filter(|_| !names.contains(location))
                 else {
                     continue;
                 };
-                let (number, list) = newest(&self.objects, storage, None)?;
-                let (location, storage) = (location.clone(), Arc::clone(storage));
+                let (number, list) = newest(&self.objects, there, None)?;
+                if number == 0 && is_empty(&**there)? {
+                    *storage = Err(HOLDS_NOTHING.to_owned());
+                    continue;
+                }
+                let (location, storage) = (location.clone(), Arc::clone(there));
                 seen.push(Seen { location, storage, number, list });
             }
+            let is_begun =
+                |it: &Replica| it.storage.is_ok() || !list.filling.contains(&it.location);
+            main.retain(is_begun);
+            shared.retain(is_begun);
             match seen.iter().filter(|seen| seen.number > number).max_by_key(|seen| seen.number) {
                 Some(newer) => (number, list) = (newer.number, newer.list.clone()),
                 None => return Ok((number, list, main, shared)),

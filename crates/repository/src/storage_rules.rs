@@ -28,13 +28,13 @@ fn keep_for_readers(key: &Key) -> Keep {
 fn keep(key: &Key) -> Keep {
     let name = key.as_str();
     let begins = |prefix: &str| name.starts_with(prefix);
-    // Keys and snapshots are named by random numbers; a configuration that does not belong to the
-    // keys is read again, and so is a list of writers that lacks one.
-    if [names::CONFIG, names::KEYS, names::WRITERS, "snapshots/"].into_iter().any(begins) {
+    // Snapshots are named by random numbers; a configuration that does not belong to the keys is
+    // read again.
+    if [names::CONFIG, "snapshots/"].into_iter().any(begins) {
         Keep::Settled
     } else if begins("containers/") {
         Keep::Ends
-    } else if begins(names::SERIES)
+    } else if [names::SERIES, names::KEYS, names::WRITERS].into_iter().any(begins)
         || [Numbered::Head, Numbered::Places].iter().any(|it| it.is(name))
     {
         Keep::Listed
@@ -88,6 +88,10 @@ mod tests {
         assert_eq!(kept(&Numbered::Head.name(STORE, 1)), Keep::Listed);
         assert_eq!(kept(&names::series(STORE)), Keep::Listed);
         assert_eq!(kept(&Numbered::Places.name(SeriesId::NONE, 7)), Keep::Listed);
+        // The same number comes back with another list after a rollback, and somebody may destroy
+        // the keys.
+        assert_eq!(kept(&format!("{}fffffffffffffffd", names::WRITERS)), Keep::Listed);
+        assert_eq!(kept(&format!("{}cf1e66c7bf2f9631", names::KEYS)), Keep::Listed);
         assert_eq!(kept(&Numbered::Lease.name(STORE, 1)), Keep::Nothing);
         assert_eq!(kept(names::CONFIG), Keep::Settled);
         let of_readers = |name: &str| (READER_CACHE_POLICY.keep)(&Key::new(name).unwrap());

@@ -152,9 +152,13 @@ impl Model {
         Told { known: known.clone(), copies: copies.clone(), excused: excused.clone() }
     }
 
-    /// What users were told after this does not hold any more.
+    /// What users were told after this does not hold any more: these snapshots are gone.
     pub fn roll_back(&mut self, told: Told) {
-        let Told { known, copies, excused } = told;
+        let Told { mut known, copies, excused } = told;
+        for snapshot in self.known.keys() {
+            let gone = || Known { is_living: Some(false), attempts: 0, pending: 0 };
+            known.entry(*snapshot).or_insert_with(gone);
+        }
         (self.known, self.copies, self.excused) = (known, copies, excused);
     }
 

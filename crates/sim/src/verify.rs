@@ -65,7 +65,10 @@ fn try_verify(stage: &Stage) -> Result<()> {
         }
     }
     look(stage, (&open(stage, 0)?, 0), "all places", DataCheck::All)?;
-    look_through_caches(stage, 0)?;
+    // Whoever looks renews what is old in the caches: in the other histories, backups meet it.
+    if stage.plan.seed.is_multiple_of(2) {
+        look_through_caches(stage, 0)?;
+    }
     goes_on(stage, 0)?;
     let by = "after another backup and reclaim";
     look(stage, (&open(stage, 0)?, 0), by, DataCheck::None)?;

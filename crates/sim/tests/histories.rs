@@ -611,3 +611,37 @@ fn play_drawn(histories: u64, draw: fn(u64) -> Plan) {
         }
     });
 }
+
+/// A reclaim dies when its commit has dropped snapshots, and before it drops their containers.
+#[test]
+fn a_container_of_which_all_is_dead_is_no_work_for_deltas() {
+    let delete = |which, exact| does(0, Action::Delete(Series::Vm, which, exact));
+    let reclaim = Action::Reclaim(Series::Vm, Keep::Nothing);
+    let dies = (Kind::Get, Class::Containers, 11);
+    let plan = Plan {
+        seed: 993_001_355,
+        places: 1,
+        folders: true,
+        shapes: [Shape::Varied, Shape::Disk],
+        tick_ms: 1000,
+        prelude: vec![BACKUP, BACKUP, BACKUP, BACKUP, Action::Optimize(Series::Vm)],
+        hosts: vec![
+            host(vec![
+                delete(1_236_341_702_703_372_222, Exact::No),
+                delete(15_855_307_932_987_362_371, Exact::No),
+            ]),
+            host(vec![
+                does(100, Action::Delete(Series::Vm, 13_340_879_748_031_139_110, Exact::No)),
+                does(0, reclaim),
+            ]),
+            host(vec![
+                does(1500, Action::Delete(Series::Vm, 6_259_671_709_455_089_477, Exact::Yes)),
+                fails(0, reclaim, dies, Wrong::KillAfter),
+            ]),
+        ],
+        ..Plan::default()
+    };
+    let outcome = play(&plan, true);
+    let events = outcome.events.join("\n");
+    assert!(outcome.violations.is_empty(), "{events}\n{:#?}", outcome.violations);
+}

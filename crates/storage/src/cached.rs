@@ -287,16 +287,30 @@ impl CachedStorage {
 
     /// Notes the tags of a listing, if it told any. All that was told before of names below its
     /// prefix is forgotten, and all that was told of names that are referred to.
-    fn note_listed(&self, prefix: &str, after: Option<&Key>, tags: Option<Vec<(Key, String)>>) {
+    ///
+    /// Names of [`Keep::Listed`] may come back with other objects while a process goes on. So those
+    /// of which a listing tells another tag than before, or none, are compared again.
+    fn note_listed(&self, prefix: &str, after: Option<&Key>, listed: &TaggedPage) {
+        let is_kept = |key: &Key| (self.policy.keep)(key) == Keep::Listed;
+        let is_told = |key: &Key, tag: &str, state: &State| {
+            state.listed.get(key).is_some_and(|told| told == tag)
+        };
         let mut state = self.state();
+        let tags = listed.tags.as_deref().unwrap_or_default();
+        let told = tags.iter().filter(|(key, tag)| is_told(key, tag, &state));
+        let same: HashSet<&Key> = told.map(|(key, _)| key).collect();
+        for (key, _) in listed.page.objects.iter().filter(|(key, _)| is_kept(key)) {
+            if !same.contains(key) {
+                state.verified.remove(key);
+            }
+        }
         state.tags = Tags { listings: state.tags.listings + 1, ..Tags::default() };
-        state.tags_are_untold = tags.is_none();
+        state.tags_are_untold = listed.tags.is_none();
         let is_listed =
             |key: &Key| key.as_str().starts_with(prefix) && after.is_none_or(|after| key > after);
         state.listed.retain(|key, _| !is_listed(key));
-        let tags = tags.unwrap_or_default().into_iter();
-        let kept = tags.filter(|(key, _)| (self.policy.keep)(key) == Keep::Listed);
-        state.listed.extend(kept.take(LISTED_MAX));
+        let kept = tags.iter().filter(|(key, _)| is_kept(key));
+        state.listed.extend(kept.take(LISTED_MAX).cloned());
         while state.listed.len() > LISTED_MAX {
             state.listed.pop_first();
         }
@@ -547,9 +561,9 @@ impl Storage for CachedStorage {
     }
 
     fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
-        let TaggedPage { page, tags } = self.inner.list_tagged(prefix, after)?;
-        self.note_listed(prefix, after, tags);
-        Ok(page)
+        let listed = self.inner.list_tagged(prefix, after)?;
+        self.note_listed(prefix, after, &listed);
+        Ok(listed.page)
     }
 
     fn list_from(&self, copy: usize, prefix: &str, after: Option<&Key>) -> Result<ListPage> {

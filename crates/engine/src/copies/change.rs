@@ -12,7 +12,7 @@ use silt_format::{Advice, Error, ErrorKind, Header, ObjectKind, Places, Result, 
 use silt_repository::event::Warning;
 use silt_repository::heads;
 use silt_repository::objects::Address;
-use silt_repository::places::{OpenPlace, newest, open_place};
+use silt_repository::places::{HOLDS_NOTHING, OpenPlace, is_empty, newest, open_place};
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::settle::verify_unchanged;
 use silt_storage::{ByteRange, Key, PutMode, Storage, list_all};
@@ -248,11 +248,9 @@ impl Repository {
         let groups = [&places.main].into_iter().chain(&places.shared).chain(nodes);
         for replica in groups.flat_map(|group| group.replicas()).filter(|it| !it.is_filling) {
             if let Ok(storage) = &replica.storage
-                && !has(&**storage, names::CONFIG)?
-                && !has(&**storage, names::CONFIG_COPY)?
+                && is_empty(&**storage)?
             {
-                let why = "it holds no repository; is its disk mounted?";
-                return Ok(Some((replica.location.clone(), why.to_owned())));
+                return Ok(Some((replica.location.clone(), HOLDS_NOTHING.to_owned())));
             }
         }
         Ok(None)
@@ -585,12 +583,7 @@ impl SealedList {
 
 /// Whether a place has been given all that it is known by.
 pub(super) fn is_begun(place: &dyn Storage) -> Result<bool> {
-    has(place, names::CONFIG)
-}
-
-/// Whether a place has an object; a cache is not asked.
-fn has(place: &dyn Storage, name: &str) -> Result<bool> {
-    match place.head(&Key::new(name)?) {
+    match place.head(&Key::new(names::CONFIG)?) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),

@@ -310,7 +310,13 @@ fn optimized(
     }
     let dead = around.unneeded.of_container(number);
     let changed = Changed { dead, deltas: &found.deltas, ..Changed::default() };
-    let closed = rewriter.draft(&container, tag, changed)?.close()?;
+    let draft = rewriter.draft(&container, tag, changed)?;
+    // If all of it is dead, a reclaim drops it.
+    if draft.slots() == 0 {
+        search.keep_whole(&found);
+        return Ok(None);
+    }
+    let closed = draft.close()?;
     if closed.bytes() > most {
         search.keep_whole(&found);
         return Ok(None);

@@ -10,6 +10,7 @@ use silt_storage::{
     ByteRange, CachePolicy, CachedStorage, Counted, CrashStorage, CrashingOperation, Fault,
     FaultStorage, Keep, Key, MemoryStorage, Operation, OperationKind, PutMode, Storage, list_all,
 };
+use siltstone::storage::CACHE_POLICY;
 use siltstone::{
     Administrator, Advice, Completeness, DeleteMethod, HealOptions, KeyAccess, Protection,
     Repository, SharePolicy,
@@ -306,6 +307,31 @@ fn a_folder_whose_disk_is_not_mounted_is_not_written_to() {
     kit::backup(&repository, "vm", &images[0]).unwrap_err();
     assert!(disks.objects("a").is_empty());
     let why = repository.places()[0].failure.clone().unwrap();
+    assert!(why.contains("mounted"), "{why}");
+}
+
+/// The same of a bucket that was emptied while a host has its configuration in a cache.
+#[test]
+fn an_emptied_place_is_not_taken_for_a_copy_by_what_a_cache_has() {
+    let (disks, world, images) = two_copies();
+    let folder = tempfile::tempdir().unwrap();
+    let open = |location: &str| -> Result<Arc<dyn Storage>> {
+        let (storage, kept) = (disks.open(location)?, folder.path().join(location));
+        Ok(Arc::new(CachedStorage::new(storage, kept, CACHE_POLICY, 1 << 20)))
+    };
+    let repository = || {
+        let opened = kit::open(open("a").unwrap(), &world).unwrap();
+        opened.with_places("a", &open).unwrap()
+    };
+    for _ in 0..2 {
+        kit::backup(&repository(), "vm", &images[1]).unwrap();
+    }
+    disks.0.lock().unwrap().insert("b".to_owned(), Arc::default());
+    let repository = repository();
+    assert_restores(&repository, &images);
+    kit::backup(&repository, "vm", &images[1]).unwrap_err();
+    assert!(disks.objects("b").is_empty());
+    let why = repository.places()[1].failure.clone().unwrap();
     assert!(why.contains("mounted"), "{why}");
 }
 

@@ -354,6 +354,35 @@ impl<S: Storage> Storage for Untold<S> {
 }
 
 #[test]
+fn a_listed_name_that_comes_back_with_another_object_is_noticed_while_a_process_goes_on() {
+    for tells_tags in [true, false] {
+        let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
+        let told: Arc<dyn Storage> = Arc::clone(&inner) as _;
+        let untold: Arc<dyn Storage> = Arc::new(Untold(Arc::clone(&inner)));
+        let below = if tells_tags { told } else { untold };
+        let process = CachedStorage::new(below, folder.path(), POLICY, 1 << 20);
+        let name = "heads/7";
+        for seed in 1..4 {
+            let whole = object(seed, 500);
+            inner.put(&key(name), &[&whole], PutMode::Create).unwrap();
+            for _ in 0..3 {
+                process.list("heads/", None).unwrap();
+                let before = gets(&inner);
+                assert!(read(&process, name, 0, 500) == whole, "{seed}");
+                assert!(read(&process, name, 10, 20) == whole[10..30]);
+                assert!(gets(&inner) <= before + 2);
+            }
+            // An unchanged one costs nothing where tags are told.
+            process.list("heads/", None).unwrap();
+            let before = gets(&inner);
+            assert!(read(&process, name, 0, 500) == whole);
+            assert_eq!(gets(&inner) - before, u64::from(!tells_tags));
+            inner.delete(&[key(name)]).unwrap();
+        }
+    }
+}
+
+#[test]
 fn many_objects_are_compared_by_their_tags_at_once() {
     let (inner, folder) = (recorded(), tempfile::tempdir().unwrap());
     let lists = || inner.totals(OperationKind::List).operations;
