@@ -6,12 +6,12 @@ use std::sync::Arc;
 use silt_chunking::Fingerprinter;
 use silt_format::{PRIVATE_STORE, Recipe, Reference, Result, SeriesId};
 use silt_repository::cache::WeightedCache;
-use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Objects, Scratch, is_damage};
 use silt_repository::packs::PackWriter;
 use silt_repository::table::{Entry, Table};
+use silt_runs::avoided::Avoided;
 
 use super::adopt::Proven;
 use super::signature_index::Candidate;

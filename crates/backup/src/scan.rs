@@ -9,10 +9,10 @@ use silt_format::{
     BLOCK_BYTES, ByteSpan, Error, Fingerprint, Level, Reference, Result, SEGMENT_BYTES,
     SegmentDigest, SegmentEntry, Signatures,
 };
-use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_routing::Application;
+use silt_runs::avoided::Avoided;
 
 pub use crate::draft::DraftChunk;
 

@@ -14,7 +14,7 @@ use silt_format::{
     SEGMENT_BYTES, Snapshot, SummaryGeometry, Volume, VolumeKind,
 };
 use silt_repository::budget::Budget;
-use silt_repository::check_record::{Avoided, record_damaged_recipes};
+use silt_repository::check_record::record_damaged_recipes;
 use silt_repository::env::Context;
 use silt_repository::event::{Activity, Progress, Warning};
 use silt_repository::lease::{self, HeldLease, SharedLease};
@@ -23,6 +23,7 @@ use silt_repository::objects::is_damage;
 use silt_repository::packs::PackWriter;
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
+use silt_runs::avoided::Avoided;
 use silt_source::{ChangedMap, SourceFormat, VolumeSource};
 
 use self::segments::Detection;

@@ -59,6 +59,22 @@ Runs on the host whose disk or bucket the node is, so that backups need not read
 over the network. Backups with ask-nodes = true in [agent] ask it by [agent.bus], and read the index
 themselves if nobody answers. It writes nothing; several may answer for a node.")]
     Run(NodeRun),
+    /// Take a node out of the repository that has no chunks, or is lost
+    #[command(after_help = "Examples:
+  silt node remove n1           # n1 has no chunks
+  silt node remove n1 --lost    # its disk is broken, and there is no copy of it
+
+The node's name becomes free. With --lost, snapshots that need chunks of the node can't be restored
+completely any more, even if it comes back; `silt check` then lists them, and the next backup of
+each series stores again what it needs. It is refused while the node's chunks can be reached: move
+these with `silt node drain`.")]
+    Remove {
+        /// Its name.
+        name: String,
+        /// Give up chunks that only it had.
+        #[arg(long)]
+        lost: bool,
+    },
     /// Write no new chunks to a node; what it holds stays in use
     #[command(after_help = "Examples:\n  silt node close n1")]
     Close {

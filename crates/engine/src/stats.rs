@@ -83,7 +83,7 @@ pub struct NodeStatus {
     pub name: String,
     /// The number of its store in references.
     pub number: u16,
-    /// The locations of its store; none if it is in the places of the repository.
+    /// The locations of its store; none if it was taken out.
     pub locations: Vec<String>,
     /// Whether backups write no new chunks to it.
     pub is_closed: bool,
@@ -95,6 +95,8 @@ pub struct NodeStatus {
     pub backups: u64,
     /// The reason why it can't be reached.
     pub failure: Option<String>,
+    /// Whether it was taken out although snapshots may need its chunks.
+    pub is_lost: bool,
 }
 
 impl Repository {
@@ -119,6 +121,7 @@ impl Repository {
                 number: node.number,
                 locations: node.locations.clone(),
                 is_closed: node.is_closed,
+                is_lost: node.is_lost(),
                 ..NodeStatus::default()
             };
             if let Err(error) = self.count_node(store.id, &mut status) {

@@ -331,6 +331,11 @@ impl Head {
         self.stores.iter().find(|store| store.number == number).map_or(0, |store| store.seen)
     }
 
+    /// Whether the table has a store with this number: chunks may be referred to that are there.
+    pub fn names(&self, number: u16) -> bool {
+        self.stores.iter().any(|store| store.number == number)
+    }
+
     /// The sections about deletions, omitted while there were none.
     fn encode_deletions(&self, to: &mut Encoder) {
         if !self.deleted.is_empty() {

@@ -14,8 +14,8 @@ pub struct NodePlaces {
     pub number: u16,
     /// Its name.
     pub name: String,
-    /// The locations that each hold the whole store; if there are none, it is in the places of the
-    /// repository.
+    /// The locations that each hold the whole store. There are none if the node was taken out: its
+    /// store is then in the places of the repository, and has no chunks.
     pub locations: Vec<String>,
     /// Whether backups write no new data to it.
     pub is_closed: bool,
@@ -35,7 +35,31 @@ pub struct Places {
     pub nodes: Vec<NodePlaces>,
 }
 
+/// What stands between the name of a node that was taken out and its number. Names of other nodes
+/// have no slash.
+const REMOVED: &str = "/removed-";
+const LOST: &str = "/lost-";
+
 impl NodePlaces {
+    /// Takes the node out for good: its number stays, as references name it, and its name becomes
+    /// free. `is_lost` if there may be references to chunks that it had.
+    pub fn take_out(&mut self, is_lost: bool) {
+        let how = if is_lost { LOST } else { REMOVED };
+        self.name = format!("{}{how}{}", self.name, self.number);
+        self.locations.clear();
+        self.is_closed = true;
+    }
+
+    /// Whether it was taken out.
+    pub fn is_taken_out(&self) -> bool {
+        self.locations.is_empty()
+    }
+
+    /// Whether it was taken out although there may be references to its chunks.
+    pub fn is_lost(&self) -> bool {
+        self.is_taken_out() && self.name.contains(LOST)
+    }
+
     fn encode(&self, to: &mut Encoder) {
         to.u16(self.number);
         to.u8(u8::from(self.is_closed));

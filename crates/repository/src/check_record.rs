@@ -1,12 +1,10 @@
 //! The check record of a series: damage, and times of verification.
 
-use std::collections::{HashMap, HashSet};
-
 use crate::event::Warning;
 use silt_format::names::Numbered;
 use silt_format::{
     Advice, BlockRef, CheckRecord, DamagedSlots, Error, ErrorKind, FIRST_NODE, Head, MapRoot,
-    ObjectKind, PRIVATE_STORE, Reference, Result, ResultExt, SHARED_STORE, SeriesId,
+    ObjectKind, Result, ResultExt, SHARED_STORE, SeriesId,
 };
 
 use crate::map::MapReader;
@@ -14,42 +12,6 @@ use crate::objects::{Address, Objects, Scratch, is_damage};
 
 /// Maximum number of records of other processes that are merged before one of ours is stored.
 const MERGES_MAX: usize = 8;
-
-/// Slots and recipes that are known to be damaged and must not be referred to again.
-#[derive(Default)]
-pub struct Avoided {
-    slots: HashMap<(u16, u32), Vec<(u16, u16)>>,
-    recipes: HashSet<BlockRef>,
-}
-
-impl Avoided {
-    /// Combines the check records of a series and of the stores that it refers to, by number.
-    pub fn new(record: &CheckRecord, stores: &[(u16, CheckRecord)]) -> Self {
-        let mut slots: HashMap<(u16, u32), Vec<(u16, u16)>> = HashMap::new();
-        let stores = stores.iter().map(|(number, record)| (*number, record));
-        for (store, record) in std::iter::once((PRIVATE_STORE, record)).chain(stores) {
-            for range in &record.damaged {
-                let place = (store, range.container);
-                slots.entry(place).or_default().push((range.first, range.last));
-            }
-        }
-        Self { slots, recipes: record.damaged_blocks.iter().copied().collect() }
-    }
-    /// Whether nothing is to be avoided.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.recipes.is_empty()
-    }
-    /// Whether a recipe is damaged.
-    pub fn has_recipe(&self, recipe: BlockRef) -> bool {
-        self.recipes.contains(&recipe)
-    }
-    /// Whether the chunk of a slot is damaged.
-    pub fn has(&self, reference: Reference) -> bool {
-        let place = (reference.store(), reference.container());
-        let Some(ranges) = self.slots.get(&place) else { return false };
-        ranges.iter().any(|(first, last)| (*first..=*last).contains(&reference.slot()))
-    }
-}
 
 impl Objects {
     /// Reads the newest check record of a series.
@@ -87,12 +49,18 @@ impl Objects {
     }
 
     /// Reads the newest check records of the stores of several series that a head names, and of the
-    /// shared store, by number.
+    /// shared store, by number. A node that can't be reached counts as if it had none.
     pub fn store_check_records(&self, head: &Head) -> Result<Vec<(u16, CheckRecord)>> {
         let nodes = head.stores.iter().map(|store| store.number).filter(|it| *it >= FIRST_NODE);
         let record = |number| {
             let id = self.keys.store_id(head.domain, number);
-            Ok((number, self.check_record(id)?.1))
+            match self.check_record(id) {
+                Ok((_, record)) => Ok((number, record)),
+                Err(error) if error.kind() == ErrorKind::Unavailable && number >= FIRST_NODE => {
+                    Ok((number, CheckRecord::default()))
+                }
+                Err(error) => Err(error),
+            }
         };
         std::iter::once(SHARED_STORE).chain(nodes).map(record).collect()
     }

@@ -46,6 +46,8 @@
 //! # }
 //! ```
 
+pub mod asked;
+pub mod avoided;
 mod join;
 mod lookup;
 mod merge;

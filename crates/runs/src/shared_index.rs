@@ -12,9 +12,9 @@ use silt_format::{
 use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
 
+use crate::avoided::Avoided;
 use crate::lookup::RunLookup;
 use crate::shared_record::SharedRecord;
-use silt_repository::check_record::Avoided;
 use silt_repository::container::{Container, open_container};
 use silt_repository::dead;
 use silt_repository::heads;

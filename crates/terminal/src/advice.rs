@@ -46,8 +46,8 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
         Advice::HealPlaces => "`silt copies heal` replaces damaged objects with good copies",
         Advice::AddPlace => "`silt copies add` adds a copy or brings one up to date",
         Advice::ReachPlace => {
-            "make it reachable, or drop it with `silt copies remove`, or record its new location \
-             with `silt copies move`"
+            "make it reachable, or record its new location with `silt copies move`; a copy can be \
+             dropped with `silt copies remove`, a node that is lost with `silt node remove --lost`"
         }
         Advice::AddKeyForSeries => "make a key for it with `silt key add --series`",
         Advice::ReplicateForeign => {

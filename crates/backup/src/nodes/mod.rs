@@ -20,18 +20,18 @@ use silt_format::{
 };
 use silt_repository::Repository;
 use silt_repository::beside::each_beside;
-use silt_repository::check_record::Avoided;
 use silt_repository::event::Warning;
-use silt_repository::objects::Objects;
+use silt_repository::objects::{Objects, is_damage};
 use silt_repository::packs::PackWriter;
 use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
+use silt_runs::avoided::{Avoided, is_older};
 use silt_runs::neighbourhoods::Neighbourhoods;
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store, newest_head};
 
 use crate::detect::Detector;
 use crate::draft::{DISKS, DraftChunk, print_of};
 use crate::known::Known;
-use crate::places::{HELD_REPRESENTATIVES, NodeAnswers, StoreLookup, is_older, wanted};
+use crate::places::{HELD_REPRESENTATIVES, NodeAnswers, StoreLookup, wanted};
 use crate::scan::SegmentDraft;
 
 pub(crate) use writers::NodeWriters;
@@ -129,17 +129,24 @@ impl Shown {
     pub(crate) fn number(&self) -> u16 {
         self.node.number
     }
+
+    /// Whether the series knows a newer head than the node has: what it refers to is not there.
+    fn is_behind(&self, head: &Head) -> bool {
+        self.head.as_ref().map_or(0, |newest| newest.generation) < head.seen(self.number())
+    }
 }
 
-/// Reads the heads of the nodes that can be reached, side by side. A series that shares nothing
-/// uses none.
+/// Reads the heads of the nodes that can be reached, side by side; also returns the numbers of
+/// those that have lost what the series with this head refers to. A series that shares nothing uses
+/// none.
 ///
 /// Must be after reading the series' record and head: condemning chunks relies on it.
-pub(crate) fn read(repository: &Repository, domain: u32) -> Result<Vec<Shown>> {
+pub(crate) fn read(repository: &Repository, head: &Head) -> Result<(Vec<Shown>, Vec<u16>)> {
+    let domain = head.domain;
     if domain == ALONE || !repository.objects.keys.opens_all() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     }
-    let mut all = Vec::new();
+    let (mut all, mut lost) = (Vec::new(), Vec::new());
     let show = |repository: &Repository, node: NodePlaces| {
         let objects = &repository.objects;
         let read = newest_head(objects, (domain, node.number)).and_then(|newest| {
@@ -150,22 +157,37 @@ pub(crate) fn read(repository: &Repository, domain: u32) -> Result<Vec<Shown>> {
         });
         (node, read)
     };
-    each_beside(repository, repository.nodes().to_vec(), show, |(node, read)| {
+    let (out, nodes): (Vec<_>, Vec<_>) =
+        repository.nodes().iter().cloned().partition(NodePlaces::is_taken_out);
+    let out = out.iter().filter(|node| node.is_lost()).map(|node| node.number);
+    lost.extend(out.filter(|number| head.names(*number)));
+    each_beside(repository, nodes, show, |(node, read)| {
         match read {
             Ok((head, checked)) => all.push(Shown { node, head, checked }),
-            Err(error) => leave_out(repository, node.number, error)?,
+            Err(error) => {
+                lost.extend(is_damage(&error).then_some(node.number));
+                leave_out(repository, (node.number, head), error)?;
+            }
         }
         Ok(())
     })?;
-    Ok(all)
+    lost.extend(all.iter().filter(|node| node.is_behind(head)).map(Shown::number));
+    Ok((all, lost))
 }
 
 /// Warns that a node is not used, unless the user has asked to stop.
-fn leave_out(repository: &Repository, number: u16, error: silt_format::Error) -> Result<()> {
+fn leave_out(
+    repository: &Repository,
+    (number, head): (u16, &Head),
+    error: silt_format::Error,
+) -> Result<()> {
     if error.kind() == ErrorKind::Interrupted {
         return Err(error);
     }
-    let consequence = format!("{} is not written to", repository.store(number).shown);
+    let mut consequence = format!("{} is not written to", repository.store(number).shown);
+    if head.names(number) && !is_damage(&error) {
+        consequence += ", and what needs its chunks cannot be restored until it is back";
+    }
     repository.warn(Warning::after(&error, &consequence));
     Ok(())
 }
@@ -205,7 +227,7 @@ impl Nodes {
             if let Some(newest) = newest
                 && let Err(error) = opened.renew(repository, &newest)
             {
-                leave_out(repository, number, error)?;
+                leave_out(repository, (number, head), error)?;
                 continue;
             }
             name_store(head, (number, store.id), seen);

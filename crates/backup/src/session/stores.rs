@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use silt_format::{Head, Result, SHARED_STORE};
+use silt_format::{ALONE, Head, Result, SHARED_STORE};
 use silt_repository::Repository;
 use silt_repository::budget::Budget;
-use silt_repository::check_record::Avoided;
 use silt_repository::repository::OpenPlaces;
 use silt_repository::settle::verify_unchanged;
+use silt_runs::avoided::{Avoided, is_older};
 use silt_runs::shared_index::{SharedIndex, SharedLookup};
 
 use crate::nodes::{self, Nodes};
-use crate::places::{Asked, StoreLookup, is_older};
+use crate::places::{Asked, StoreLookup};
 
 /// What a backup knows of the stores of several series, and which chunks it must not refer to.
 pub(super) struct Stores {
@@ -36,8 +36,13 @@ impl Stores {
         let (objects, domain) = (&repository.objects, head.domain);
         let shared = SharedIndex::open(objects, (domain, SHARED_STORE), budget.lookup_bytes())?;
         let (shared, shared_check) = shared.unzip();
-        let shared =
-            shared.filter(|index| !is_older(repository, head, SHARED_STORE, index.generation()));
+        let generation = shared.as_ref().map_or(0, SharedIndex::generation);
+        let is_lost = domain != ALONE
+            && objects.keys.has_domain(domain)
+            && is_older(repository, head, SHARED_STORE, generation);
+        let shared = shared.filter(|_| !is_lost);
+        let (shown, mut lost) = nodes::read(repository, head)?;
+        lost.extend(is_lost.then_some(SHARED_STORE));
         if let Some(shared) = &shared {
             shared.name_in(head);
         }
@@ -46,14 +51,14 @@ impl Stores {
         let store = objects.keys.shared_store_id(domain);
         let (_, shared_checked) = objects.read_check_record(store, shared_check.flatten())?;
         let mut stores_checked = vec![(SHARED_STORE, shared_checked)];
-        let shown = nodes::read(repository, domain)?;
         stores_checked.extend(shown.iter().map(|node| (node.number(), node.checked.clone())));
         // Where a store was before it was moved, its head is old: a sweep where it is now does not
         // wait for a backup that begins with that head.
         if repository.places.as_ref().is_some_and(OpenPlaces::has_stores_elsewhere) {
             verify_unchanged(objects)?;
         }
-        let avoided = Arc::new(Avoided::new(&checked, &stores_checked));
+        // Snapshots that referred to it would be reported as made, and could not be restored.
+        let avoided = Arc::new(Avoided::new(&checked, &stores_checked).and_stores(lost));
         let nodes = if uses_nodes {
             Nodes::open(repository, head, shown, (&avoided, asked.nodes), budget.lookup_bytes())?
         } else {

@@ -7,11 +7,11 @@ use silt_format::number::{to_u32, to_u64, to_usize};
 use silt_format::{
     BlockKind, BlockRef, MapRoot, PAGE_ENTRIES, Page, Recipe, Result, SEGMENT_BYTES, SegmentEntry,
 };
-use silt_repository::check_record::Avoided;
 use silt_repository::map::MapReader;
 use silt_repository::objects::{Scratch, is_damage};
 use silt_repository::packs::PackWriter;
 use silt_repository::sync::lock;
+use silt_runs::avoided::Avoided;
 
 use crate::map_builder::MapBuilder;
 use crate::parent::ParentVolume;

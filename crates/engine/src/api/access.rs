@@ -242,6 +242,14 @@ pub use silt_repository::places::OpenPlace;
 /// ```
 pub use silt_repository::places::PlaceInfo;
 
+/// Whether a series or a storage node may have this name.
+///
+/// ```
+/// assert!(siltstone::is_name("web 1"));
+/// assert!(!siltstone::is_name("web1@latest"));
+/// ```
+pub use silt_repository::series::is_name;
+
 /// A store that several series refer to: the shared store, or that of a storage node.
 ///
 /// ```

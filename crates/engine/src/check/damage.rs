@@ -45,6 +45,8 @@ pub struct Damage {
     /// Whether every snapshot that may refer to the object was read and none refers to the damaged
     /// chunks, so that nothing is lost.
     pub is_harmless: bool,
+    /// Whether it is a storage node that can't be reached, and may be whole.
+    pub is_away: bool,
 }
 
 /// A volume, snapshot or series that can't be restored completely.
@@ -146,7 +148,13 @@ impl Findings {
             advice: None,
             affected: Vec::new(),
             is_harmless: false,
+            is_away: false,
         })
+    }
+
+    /// Notes that a storage node can't be reached.
+    pub(crate) fn away(&mut self, node: &str, error: &Error) {
+        self.entry(node, &error.to_string()).is_away = true;
     }
 
     /// Notes that an object is damaged, without saying whom that hurts.

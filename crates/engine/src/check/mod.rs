@@ -11,7 +11,7 @@ mod unreferenced;
 use std::collections::BTreeSet;
 
 use silt_format::names::Numbered;
-use silt_format::{Error, ErrorKind, FIRST_NODE, Head, Id, Result, SeriesId, names};
+use silt_format::{Error, ErrorKind, FIRST_NODE, Head, Id, PRIVATE_STORE, Result, SeriesId, names};
 use silt_repository::check_record::RecordState;
 use silt_repository::objects::is_damage;
 
@@ -149,8 +149,12 @@ impl Repository {
         let checked: BTreeSet<SeriesId> = series.iter().map(|(id, _)| *id).collect();
         let stores = series.iter().take_while(|(id, _)| self.is_store(*id)).count();
         let others = series.split_off(stores);
-        for alone in series {
-            self.check_beside(vec![alone], options, &mut report, &mut findings)?;
+        for (id, name) in series {
+            let store = vec![(id, name.clone())];
+            match self.check_beside(store, options, &mut report, &mut findings) {
+                Err(error) if is_away(&error, self.number_of(id)) => findings.away(&name, &error),
+                checked => checked?,
+            }
         }
         self.check_beside(others, options, &mut report, &mut findings)?;
         if options.series.is_empty() {
@@ -186,6 +190,12 @@ impl Repository {
         }
         series.sort_by_key(|(id, _)| !stores.iter().any(|store| store.id == *id));
         Ok(series)
+    }
+
+    /// The number of a store.
+    fn number_of(&self, id: SeriesId) -> u16 {
+        let number = self.stores().iter().find(|store| store.id == id).map(|store| store.number);
+        number.unwrap_or(PRIVATE_STORE)
     }
 
     /// Checks series that don't depend on each other, side by side unless their data is read: that
@@ -294,6 +304,11 @@ impl Repository {
         structure::verify(self, &head, options, &mut state, report, findings)?;
         state.save(&self.objects).map(drop)
     }
+}
+
+/// Whether an error says that the store with this number is a node that can't be reached.
+fn is_away(error: &Error, number: u16) -> bool {
+    error.kind() == ErrorKind::Unavailable && number >= FIRST_NODE
 }
 
 /// Most bytes that checking the structure of a series holds: directories of its containers, as many

@@ -1,6 +1,6 @@
 //! Follows every snapshot of a series down to the slots of its chunks.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use silt_format::number::to_u64;
 use silt_format::{
@@ -8,18 +8,19 @@ use silt_format::{
     PRIVATE_STORE, Page, RecipeChunk, Reference, Result, SEGMENT_BYTES, SegmentEntry, Snapshot,
     SnapshotEntry, SummaryRef, Volume, VolumeKind, names,
 };
-use silt_repository::check_record::{Avoided, RecordState};
+use silt_repository::check_record::RecordState;
 use silt_repository::chunks::ChunkReader;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::map::{MapReader, Once};
 use silt_repository::objects::{Address, Objects, Scratch, is_damage};
 use silt_repository::summary::verify_summary;
 use silt_repository::tree::TreeReader;
+use silt_runs::avoided::Avoided;
 
 use super::damage::Findings;
 use super::missing::Compared;
 use super::paths::Hurt;
-use super::{CheckOptions, CheckReport, DataCheck, VolumePath, lists, unreferenced};
+use super::{CheckOptions, CheckReport, DataCheck, VolumePath, is_away, lists, unreferenced};
 use crate::repository::Repository;
 
 const IT_IS_MISSING: &str = "it is missing";
@@ -57,6 +58,7 @@ pub(crate) fn verify(
         needed: HashSet::new(),
         is_blind: false,
         damaged_recipes: Vec::new(),
+        away: lost_nodes(repository),
     };
     let mut previous: Option<Snapshot> = None;
     let (mut summaries, mut is_readable) = (HashSet::new(), true);
@@ -85,6 +87,12 @@ pub(crate) fn verify(
     report.unreferenced +=
         unreferenced::beside_data(repository, head, is_readable.then_some(summaries))?;
     Ok(())
+}
+
+/// The nodes that were given up, though there may be references to their chunks.
+fn lost_nodes(repository: &Repository) -> HashMap<u16, String> {
+    let lost = repository.nodes().iter().filter(|node| node.is_lost());
+    lost.map(|node| (node.number, "it was lost".to_owned())).collect()
 }
 
 /// All slots that a container can have.
@@ -169,6 +177,8 @@ pub(super) struct Walk<'a> {
     /// Whether references could not be read, so that more may be needed.
     is_blind: bool,
     damaged_recipes: Vec<BlockRef>,
+    /// The nodes that can't be reached, or are lost, and why.
+    away: HashMap<u16, String>,
 }
 
 impl Walk<'_> {
@@ -367,6 +377,11 @@ impl Walk<'_> {
             if chunk.reference.is_zero() {
                 continue;
             }
+            let store = chunk.reference.store();
+            if self.away.contains_key(&store) {
+                self.note_away(store, place, here);
+                continue;
+            }
             let found = self.chunk_error(chunk).and_then(|error| match error {
                 Some(error) => Ok(Some((chunk.reference, error))),
                 None => self.base_error(chunk.reference),
@@ -375,6 +390,13 @@ impl Walk<'_> {
                 Ok(None) => continue,
                 Ok(Some(found)) => found,
                 Err(error) if is_damage(&error) => (chunk.reference, error.to_string()),
+                // All else is checked.
+                Err(error) if is_away(&error, store) => {
+                    self.findings.away(&self.repository.store(store).shown, &error);
+                    self.away.insert(store, error.to_string());
+                    self.note_away(store, place, here);
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let holder = self.chunks.holder(wrong).unwrap_or(wrong);
@@ -393,6 +415,12 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Notes that a node that can't be reached has a range of a volume.
+    fn note_away(&mut self, store: u16, place: VolumePath<'_>, span: ByteSpan) {
+        let error = self.away.get(&store).cloned().unwrap_or_default();
+        self.note_span(&self.repository.store(store).shown, &error, place, span);
     }
 
     /// What a private container is called that is missing.

@@ -1,8 +1,11 @@
 //! Adds storage nodes, and moves their stores to other places.
 
-use silt_format::{Error, ErrorKind, FIRST_NODE, NodePlaces, Places, Result};
+use silt_format::{Error, ErrorKind, FIRST_NODE, Head, NodePlaces, Places, Result};
+use silt_repository::heads;
 use silt_repository::places::OpenPlace;
+use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::settle::verify_unchanged;
+use silt_repository::stores::store_name;
 
 use super::change::{Group, is_begun};
 use super::heal::HealReport;
@@ -10,6 +13,8 @@ use crate::repository::Repository;
 
 /// Number of nodes that a repository can have.
 const NODES_MAX: usize = 1024;
+/// More commits than anybody makes to a node that the heads of series do not tell of.
+const UNSEEN: u64 = 1 << 20;
 
 impl Repository {
     /// Adds a storage node: a store with a place of its own at `location`, to which backups write
@@ -76,14 +81,62 @@ impl Repository {
         self.require_changeable()?;
         verify_unchanged(&self.objects)?;
         let mut list = self.list_with(here);
-        let node = list.nodes.iter_mut().find(|node| node.name == name);
-        let node = node.ok_or_else(|| no_such_node(name))?;
+        let is_meant = |node: &&mut NodePlaces| node.name == name && !node.is_taken_out();
+        let node = list.nodes.iter_mut().find(is_meant).ok_or_else(|| no_such_node(name))?;
         if node.is_closed == is_closed {
             return Ok(self);
         }
         node.is_closed = is_closed;
         self.put_places(here, &list, open)?;
         self.reopen(here, &list, open)
+    }
+
+    /// Takes a node out for good: backups and restores do not ask its places any more, and its name
+    /// can be given to another node. What is there stays there, unused.
+    ///
+    /// Fails with `Denied` if the node has chunks. `is_lost` gives up those that can't be reached:
+    /// snapshots that need them are damaged from then on, and the next backups store again what
+    /// they need. Without it, this fails also if the node can't be reached, or has an older state
+    /// than series know.
+    pub fn remove_node(
+        self,
+        here: &str,
+        name: &str,
+        is_lost: bool,
+        open: &OpenPlace<'_>,
+    ) -> Result<Self> {
+        self.require_changeable()?;
+        verify_unchanged(&self.objects)?;
+        let number = self.node_to_change(name)?.number;
+        let store = self.store(number);
+        let heads = self.heads(&[])?;
+        let seen = heads.iter().map(|head| head.seen(number)).max().unwrap_or(0);
+        let denied = |why: String| Error::new(ErrorKind::Denied, format!("node '{name}' {why}"));
+        let generation = match self.head(store.id) {
+            Ok(Some(head)) if !head.containers.is_empty() => {
+                let has = format!("has {} containers; move it instead", head.containers.len());
+                return Err(denied(has));
+            }
+            Ok(head) => head.map_or(0, |head| head.generation),
+            Err(error) if is_lost && error.kind() != ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error.context(format!("look what node '{name}' has"))),
+        };
+        if generation < seen && !is_lost {
+            return Err(denied("has lost chunks that snapshots may need".to_owned()));
+        }
+        let mut list = self.list_with(here);
+        for node in list.nodes.iter_mut().filter(|node| node.number == number) {
+            node.take_out(is_lost);
+        }
+        self.put_places(here, &list, open)?;
+        let repository = self.reopen(here, &list, open)?;
+        // Whoever has seen a head of the store must not take it for hidden.
+        let generation = seen.max(generation) + UNSEEN;
+        let empty = Head::empty(store.id, DEFAULT_DOMAIN, &store_name(number));
+        let authority = repository.required_authority()?;
+        let (objects, mut head) = (&repository.objects, Head { generation, ..empty });
+        heads::commit(objects, &mut head, objects.context.random(), authority.as_deref())?;
+        Ok(repository)
     }
 
     /// Copies the store of a node to another place, and then uses that place alone. References
@@ -98,7 +151,7 @@ impl Repository {
         location: &str,
         open: &OpenPlace<'_>,
     ) -> Result<(Self, HealReport)> {
-        let number = self.node(name)?.number;
+        let number = self.node_to_change(name)?.number;
         if self.node(name)?.locations == [location] {
             let message = format!("node '{name}' is at {location} already");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
@@ -130,7 +183,7 @@ impl Repository {
         location: &str,
         open: &OpenPlace<'_>,
     ) -> Result<(Self, HealReport)> {
-        let number = self.node(name)?.number;
+        let number = self.node_to_change(name)?.number;
         self.add(here, location, Group::Node(number), open)
     }
 
@@ -138,6 +191,11 @@ impl Repository {
     pub fn node(&self, name: &str) -> Result<&NodePlaces> {
         let node = self.nodes().iter().find(|node| node.name == name);
         node.ok_or_else(|| no_such_node(name))
+    }
+
+    /// The same; `NotFound` also if it was taken out.
+    fn node_to_change(&self, name: &str) -> Result<&NodePlaces> {
+        Some(self.node(name)?).filter(|it| !it.is_taken_out()).ok_or_else(|| no_such_node(name))
     }
 
     /// The list of places, or that of a repository at one place.

@@ -74,10 +74,11 @@ impl Actor {
             assert!(kit::restore(&repository, &found).unwrap() == *image, "{series}");
         }
         let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
-        let report = match repository.check(&all) {
-            Err(error) if error.to_string().contains("it holds no repository") => return None,
-            report => report.unwrap(),
-        };
+        let report = repository.check(&all).unwrap();
+        if report.damage.iter().any(|it| it.is_away && it.error.contains("it holds no repository"))
+        {
+            return None;
+        }
         assert!(report.damage.is_empty(), "{report:?}");
         Some(report.unreferenced)
     }

@@ -62,7 +62,14 @@ pub fn run(session: &Session<'_>, args: &Check) -> Result<u8, Failure> {
             }
         }
     }
-    Ok(if report.damage.iter().all(|damage| damage.is_harmless) { 0 } else { 5 })
+    let found = |is_away| {
+        report.damage.iter().any(|damage| !damage.is_harmless && damage.is_away == is_away)
+    };
+    Ok(match (found(false), found(true)) {
+        (true, _) => 5,
+        (false, true) => 1,
+        (false, false) => 0,
+    })
 }
 
 /// Replaces the own names of series in a report by those that are shown.
@@ -118,6 +125,7 @@ fn print_json(report: &CheckReport, locks: Option<Locks>) {
             "error": with_advice(&damage.error, damage.advice.as_ref()),
             "affected": affected,
             "harmless": damage.is_harmless,
+            "away": damage.is_away,
         });
         output::message("damage", value);
     }
@@ -186,18 +194,35 @@ fn print(report: &CheckReport) {
         output::done(&format!("No damage found{more}."));
         return;
     }
-    damage.into_iter().for_each(print_damage);
+    let (away, damage): (Vec<&Damage>, Vec<&Damage>) =
+        damage.into_iter().partition(|damage| damage.is_away);
+    away.iter().for_each(|node| print_damage("UNREACHABLE", node));
+    if !away.is_empty() {
+        output::line(
+            "What needs these nodes can be restored again when they are back. If a node is lost \
+             for good, `silt node remove NAME --lost` lets the next backups store again what they \
+             need of it.",
+        );
+    }
+    if damage.is_empty() {
+        return;
+    }
+    damage.into_iter().for_each(|damage| print_damage("DAMAGED", damage));
     output::line(
         "The next backup stores the lost data that it needs again. To restore the rest of a \
          damaged disk, use `silt restore --salvage`.",
     );
 }
 
-fn print_damage(damage: &Damage) {
+fn print_damage(what: &str, damage: &Damage) {
     let error = with_advice(&damage.error, damage.advice.as_ref());
-    output::line(&format!("DAMAGED {}: {error}", damage.object));
+    // Such errors begin with the node's name.
+    let object = if damage.is_away { "" } else { damage.object.as_str() };
+    let colon = if damage.is_away { "" } else { ": " };
+    output::line(&format!("{what} {object}{colon}{error}"));
     if damage.affected.is_empty() {
-        output::line("  affects: unknown");
+        let nobody = if damage.is_away { "no snapshot that was checked" } else { "unknown" };
+        output::line(&format!("  affects: {nobody}"));
     }
     for affected in &damage.affected {
         let Some(snapshot) = affected.snapshot else {

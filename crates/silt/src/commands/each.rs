@@ -38,15 +38,30 @@ impl<'s> Each<'s> {
                     ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::Denied | ErrorKind::NotFound
                 ) =>
             {
-                self.session.reporter.finish();
-                let status = exit_code(&error);
-                let message = format!("series '{series}': {}", Failure::from(error));
-                output::error(self.session.global.json, &message, status);
-                self.worsen(status);
+                self.failed(&format!("series '{series}'"), error);
                 Ok(None)
             }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// The same for a store of several series, which may be a node that can't be reached.
+    pub fn tried_store(&mut self, shown: &str, result: Result<(), Failure>) -> Result<(), Failure> {
+        match result {
+            Err(Failure::Error(error)) if error.kind() == ErrorKind::Unavailable => {
+                self.failed(shown, error);
+                Ok(())
+            }
+            other => self.tried(shown, other).map(drop),
+        }
+    }
+
+    fn failed(&mut self, what: &str, error: silt_format::Error) {
+        self.session.reporter.finish();
+        let status = exit_code(&error);
+        let message = format!("{what}: {}", Failure::from(error));
+        output::error(self.session.global.json, &message, status);
+        self.worsen(status);
     }
 
     /// Prints the series whose newest heads are damaged.

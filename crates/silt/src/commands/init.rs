@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use silt_format::{Config, KeyLabel};
-use siltstone::{Administrator, Protection, Repository};
+use silt_location::absolute;
+use siltstone::{Administrator, Protection, Repository, is_name};
 
 use super::{Failure, Session};
 use crate::cli::Init;
@@ -19,6 +20,7 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         node.split_once('=').ok_or_else(usage)
     });
     let nodes = nodes.collect::<Result<Vec<_>, Failure>>()?;
+    verify_nodes(&nodes, session.location()?)?;
     config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
     let location = session.location()?;
     // This check comes before the prompts for passwords.
@@ -76,6 +78,25 @@ pub fn run(session: &Session<'_>, args: &Init) -> Result<u8, Failure> {
         }
     }
     Ok(0)
+}
+
+/// Refuses nodes that could not be added, before anything is made.
+fn verify_nodes(nodes: &[(&str, &str)], location: &str) -> Result<(), Failure> {
+    let mut places = vec![absolute(location)];
+    for (number, (name, place)) in nodes.iter().enumerate() {
+        let refuse = |why: &str| Err(Failure::Usage(format!("--nodes {name}={place}: {why}")));
+        if !is_name(name) || place.is_empty() {
+            return refuse("write NAME=LOCATION");
+        }
+        if nodes[..number].iter().any(|(before, _)| before == name) {
+            return refuse("another node has this name");
+        }
+        if places.contains(&absolute(place)) {
+            return refuse("this location is used already");
+        }
+        places.push(absolute(place));
+    }
+    Ok(())
 }
 
 /// Describes who makes a key.

@@ -29,14 +29,22 @@ pub fn run(session: &Session<'_>, args: &Node) -> Result<u8, Failure> {
             (name, format!("Added node {name}; backups that begin now write to it."))
         }
         NodeCommand::Copy { name, location } => {
+            repository.node(name)?;
             create(session, location)?;
             let (_, report) = repository.add_node_place(&here, name, &absolute(location), &open)?;
             (name, format!("Node {name} is in {location} too ({}).", written(&report)))
         }
         NodeCommand::Drain { name, location } => {
+            repository.node(name)?;
             create(session, location)?;
             let (_, report) = repository.move_node(&here, name, &absolute(location), &open)?;
             (name, format!("Node {name} is in {location} now ({}).", written(&report)))
+        }
+        NodeCommand::Remove { name, lost } => {
+            repository.remove_node(&here, name, *lost, &open)?;
+            let next =
+                if *lost { "; the next backups store again what they need of it" } else { "" };
+            (name, format!("Node {name} is not used any more{next}."))
         }
         NodeCommand::Close { name } => {
             repository.close_node(&here, name, true, &open)?;
@@ -108,7 +116,9 @@ fn create(session: &Session<'_>, location: &str) -> silt_format::Result<Arc<dyn 
 
 fn list(session: &Session<'_>) -> Result<u8, Failure> {
     let repository = session.repository()?;
-    let nodes = repository.node_status()?;
+    let mut nodes = repository.node_status()?;
+    // Others that were taken out concern nobody.
+    nodes.retain(|node| !node.locations.is_empty() || node.is_lost);
     session.reporter.finish();
     if session.global.json {
         for node in &nodes {
@@ -121,6 +131,7 @@ fn list(session: &Session<'_>) -> Result<u8, Failure> {
                 "container_bytes": node.container_bytes,
                 "backups": node.backups,
                 "failure": node.failure,
+                "is_lost": node.is_lost,
             });
             output::message("node", value);
         }
@@ -130,19 +141,18 @@ fn list(session: &Session<'_>) -> Result<u8, Failure> {
         output::line("The repository has no nodes; `silt node add NAME LOCATION` adds one.");
     }
     for node in &nodes {
-        let place = if node.locations.is_empty() {
-            "with the repository".to_owned()
-        } else {
-            node.locations.join(", ")
-        };
-        output::line(&format!("{:<16}{:<28}{place}", node.name, state(node)));
+        let place = node.locations.join(", ");
+        output::line(&format!("{:<15} {:<27} {place}", node.name, state(node)));
     }
     Ok(0)
 }
 
 fn state(node: &NodeStatus) -> String {
+    if node.is_lost {
+        return "lost".to_owned();
+    }
     if let Some(failure) = &node.failure {
-        return format!("cannot be reached: {failure}");
+        return failure.clone();
     }
     let mut state = vec![output::bytes(node.container_bytes)];
     if node.is_closed {

@@ -1,7 +1,7 @@
 //! `silt reclaim`.
 
 use serde_json::{Value, json};
-use silt_format::Head;
+use silt_format::{FIRST_NODE, Head};
 use siltstone::{
     AllHeads, CommonStore, ReclaimOptions, ReclaimReport, Repository, SharedSweepOptions,
     SweepOptions, SweepReport,
@@ -66,7 +66,11 @@ pub fn run(session: &Session<'_>, args: &Reclaim) -> Result<u8, Failure> {
         };
         for store in repository.stores() {
             let swept = sweep_one(session, &repository, (&store, &agents), options, args.dry_run);
-            each.tried(&format!("({})", store.shown), swept)?;
+            if store.number >= FIRST_NODE {
+                each.tried_store(&store.shown, swept)?;
+            } else {
+                each.tried(&format!("({})", store.shown), swept)?;
+            }
         }
     }
     Ok(each.status())
@@ -111,6 +115,9 @@ fn sweep_one(
         output::count(report.slots, "chunk"),
         report.condemned_slots
     ));
+    if dry_run {
+        print("  what deleted snapshots alone need is not counted: the run itself drops it before");
+    }
     if !report.waiting_for.is_empty() {
         print(&format!(
             "  backups of {} are running; the next reclaim after them deletes these chunks",
