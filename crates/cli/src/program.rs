@@ -66,7 +66,8 @@ pub enum Command {
   silt init -r /backup/silt
   silt init -r /backup/silt --compression 3 --chunking fastcdc:1024/4096/16384
   silt init -r /backup/silt --append-only
-  silt init -r s3://bucket/vms")]
+  silt init -r s3://bucket/vms
+  silt init -r /backup/silt --nodes n1=/mnt/disk1/silt,n2=s3://node2/silt")]
     Init(Init),
     /// Back up volumes as a new snapshot of a series
     #[command(after_help = "Examples:

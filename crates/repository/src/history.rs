@@ -18,6 +18,7 @@ use crate::heads::{self, Reading};
 use crate::objects::is_damage;
 use crate::repository::Repository;
 use crate::series::{DEFAULT_DOMAIN, ID_PREFIX, SHARED_NAME};
+use crate::stores::is_away;
 
 /// Maximum number of attempts if the series changes meanwhile.
 const TRIES_MAX: usize = 5;
@@ -148,10 +149,19 @@ impl Repository {
         generations: &mut BTreeMap<u16, u64>,
     ) -> Result<Option<String>> {
         let Some(Ok(head)) = &link.head else { return Ok(None) };
+        let is_out =
+            |number| self.nodes().iter().any(|it| it.number == number && it.is_taken_out());
         for store in head.stores.iter().filter(|store| store.number != PRIVATE_STORE) {
+            if is_out(store.number) {
+                continue;
+            }
             let newest = match generations.get(&store.number) {
                 Some(newest) => *newest,
-                None => self.store_generation(store.number)?,
+                None => match self.store_generation(store.number) {
+                    // Nothing is deleted there before it is back.
+                    Err(error) if is_away(&error, store.number) => continue,
+                    newest => newest?,
+                },
             };
             generations.insert(store.number, newest);
             if store.seen > newest {

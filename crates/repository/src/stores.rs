@@ -1,6 +1,8 @@
 //! The stores that several series refer to: the shared store, and the storage nodes.
 
-use silt_format::{NodePlaces, Result, SHARED_STORE, SeriesId, node_store_name};
+use silt_format::{
+    Error, ErrorKind, FIRST_NODE, NodePlaces, Result, SHARED_STORE, SeriesId, node_store_name,
+};
 
 use crate::heads;
 use crate::repository::Repository;
@@ -65,4 +67,9 @@ impl Repository {
         let newest = heads::all(&self.objects, id).next().transpose()?;
         Ok(newest.map_or(0, |(generation, _)| generation))
     }
+}
+
+/// Whether an error says that the store with this number is a node that can't be reached.
+pub fn is_away(error: &Error, number: u16) -> bool {
+    error.kind() == ErrorKind::Unavailable && number >= FIRST_NODE
 }

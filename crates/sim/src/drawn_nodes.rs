@@ -97,6 +97,7 @@ fn action(random: &mut Random) -> Action {
         Action::AddNode(number),
         Action::CloseNode(number),
         Action::MoveNode(number),
+        Action::RemoveNode(number),
         Action::CutNode(number),
     ])
 }

@@ -144,7 +144,7 @@ fn act(at: &Here<'_>, repository: Repository, action: Action) -> (Option<Reposit
             // After a change of the places, the repository must be opened again.
             (None, repository.remove_place(&location, &opener(stage, process)))
         }
-        Action::AddNode(_) | Action::CloseNode(_) | Action::MoveNode(_) => {
+        Action::AddNode(_) | Action::CloseNode(_) | Action::MoveNode(_) | Action::RemoveNode(_) => {
             nodes::change(at, repository, here, action)
         }
         action => {
@@ -219,14 +219,8 @@ fn act_in_place(at: &Here<'_>, repository: &Repository, action: Action) -> Resul
             nodes::cut(stage, which);
             Ok(())
         }
-        // These change the places, and that is no work of hosts.
-        Action::RollBack(_)
-        | Action::AddPlace(_)
-        | Action::AddSharedPlace(_)
-        | Action::RemovePlace(_)
-        | Action::AddNode(_)
-        | Action::CloseNode(_)
-        | Action::MoveNode(_) => Ok(()),
+        // The others change the places, or are no work of hosts.
+        _ => Ok(()),
     }
 }
 

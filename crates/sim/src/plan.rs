@@ -201,6 +201,8 @@ pub enum Action {
     CloseNode(u64),
     /// Moves a node to another place.
     MoveNode(u64),
+    /// Takes a node out that has no chunks.
+    RemoveNode(u64),
     /// Cuts a place of nodes off for a while.
     CutNode(u64),
     /// Deletes what is dead or left over in all nodes.

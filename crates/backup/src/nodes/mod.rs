@@ -143,10 +143,14 @@ impl Shown {
 /// Must be after reading the series' record and head: condemning chunks relies on it.
 pub(crate) fn read(repository: &Repository, head: &Head) -> Result<(Vec<Shown>, Vec<u16>)> {
     let domain = head.domain;
+    let (out, nodes): (Vec<_>, Vec<_>) =
+        repository.nodes().iter().cloned().partition(NodePlaces::is_taken_out);
+    let out = out.iter().filter(|node| node.is_lost()).map(|node| node.number);
+    let mut lost: Vec<u16> = out.filter(|number| head.names(*number)).collect();
     if domain == ALONE || !repository.objects.keys.opens_all() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok((Vec::new(), lost));
     }
-    let (mut all, mut lost) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
     let show = |repository: &Repository, node: NodePlaces| {
         let objects = &repository.objects;
         let read = newest_head(objects, (domain, node.number)).and_then(|newest| {
@@ -157,15 +161,11 @@ pub(crate) fn read(repository: &Repository, head: &Head) -> Result<(Vec<Shown>, 
         });
         (node, read)
     };
-    let (out, nodes): (Vec<_>, Vec<_>) =
-        repository.nodes().iter().cloned().partition(NodePlaces::is_taken_out);
-    let out = out.iter().filter(|node| node.is_lost()).map(|node| node.number);
-    lost.extend(out.filter(|number| head.names(*number)));
     each_beside(repository, nodes, show, |(node, read)| {
         match read {
             Ok((head, checked)) => all.push(Shown { node, head, checked }),
             Err(error) => {
-                lost.extend(is_damage(&error).then_some(node.number));
+                lost.extend((error.kind() == ErrorKind::Corrupt).then_some(node.number));
                 leave_out(repository, (node.number, head), error)?;
             }
         }

@@ -14,6 +14,7 @@ use silt_format::names::Numbered;
 use silt_format::{Error, ErrorKind, FIRST_NODE, Head, Id, PRIVATE_STORE, Result, SeriesId, names};
 use silt_repository::check_record::RecordState;
 use silt_repository::objects::is_damage;
+use silt_repository::stores::is_away;
 
 pub use damage::{Affected, Damage};
 
@@ -304,11 +305,6 @@ impl Repository {
         structure::verify(self, &head, options, &mut state, report, findings)?;
         state.save(&self.objects).map(drop)
     }
-}
-
-/// Whether an error says that the store with this number is a node that can't be reached.
-fn is_away(error: &Error, number: u16) -> bool {
-    error.kind() == ErrorKind::Unavailable && number >= FIRST_NODE
 }
 
 /// Most bytes that checking the structure of a series holds: directories of its containers, as many

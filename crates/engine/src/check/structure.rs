@@ -13,6 +13,7 @@ use silt_repository::chunks::ChunkReader;
 use silt_repository::event::{Activity, Progress};
 use silt_repository::map::{MapReader, Once};
 use silt_repository::objects::{Address, Objects, Scratch, is_damage};
+use silt_repository::stores::is_away;
 use silt_repository::summary::verify_summary;
 use silt_repository::tree::TreeReader;
 use silt_runs::avoided::Avoided;
@@ -20,7 +21,7 @@ use silt_runs::avoided::Avoided;
 use super::damage::Findings;
 use super::missing::Compared;
 use super::paths::Hurt;
-use super::{CheckOptions, CheckReport, DataCheck, VolumePath, is_away, lists, unreferenced};
+use super::{CheckOptions, CheckReport, DataCheck, VolumePath, lists, unreferenced};
 use crate::repository::Repository;
 
 const IT_IS_MISSING: &str = "it is missing";

@@ -134,7 +134,7 @@ impl Repository {
                 && is_own(location)
                 && list.shared.iter().any(|known| known == location));
         if (is_known || location == here) && !is_continued {
-            let message = format!("{location} is already a copy of the repository");
+            let message = format!("{location} is a place of the repository already");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         let mut repository = self;

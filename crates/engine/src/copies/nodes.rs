@@ -1,11 +1,12 @@
 //! Adds storage nodes, and moves their stores to other places.
 
-use silt_format::{Error, ErrorKind, FIRST_NODE, Head, NodePlaces, Places, Result};
+use silt_format::{Error, ErrorKind, FIRST_NODE, Head, NodePlaces, Places, RecipeChunk, Result};
 use silt_repository::heads;
 use silt_repository::places::OpenPlace;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::settle::verify_unchanged;
 use silt_repository::stores::store_name;
+use silt_sharing::references::each_reference_to;
 
 use super::change::{Group, is_begun};
 use super::heal::HealReport;
@@ -39,15 +40,15 @@ impl Repository {
         let mut list = self.list_with(here);
         let own = |node: &&NodePlaces| node.name == name;
         let is_continued = list.nodes.iter().find(own).is_some_and(|it| it.locations == [location]);
-        let taken = || {
-            let message = format!("there is a node '{name}' already, or a place at {location}");
-            Error::new(ErrorKind::AlreadyExists, message)
-        };
+        let taken = |what: String| Error::new(ErrorKind::AlreadyExists, what);
+        let is_used = || taken(format!("{location} is a place of the repository already"));
         // Opening a folder makes it, so what is refused is refused before.
         if !is_continued {
-            let is_known = list.locations().iter().any(|known| *known == location);
-            if is_known || list.nodes.iter().any(|node| node.name == name) {
-                return Err(taken());
+            if list.nodes.iter().any(|node| node.name == name) {
+                return Err(taken(format!("there is a node '{name}' already")));
+            }
+            if list.locations().iter().any(|known| *known == location) {
+                return Err(is_used());
             }
             if list.nodes.len() >= NODES_MAX {
                 return Err(Error::invalid(format!("a repository has at most {NODES_MAX} nodes")));
@@ -59,7 +60,7 @@ impl Repository {
         }
         let new = open(location)?;
         if is_continued && is_begun(&*new)? && self.is_in_use(location) {
-            return Err(taken());
+            return Err(is_used());
         }
         self.begin_place(here, location, &list, &*new, open)?;
         self.reopen(here, &list, open)
@@ -92,12 +93,14 @@ impl Repository {
     }
 
     /// Takes a node out for good: backups and restores do not ask its places any more, and its name
-    /// can be given to another node. What is there stays there, unused.
+    /// can be given to another node. What is there stays there, unused. After an interruption, the
+    /// same call continues.
     ///
-    /// Fails with `Denied` if the node has chunks. `is_lost` gives up those that can't be reached:
-    /// snapshots that need them are damaged from then on, and the next backups store again what
-    /// they need. Without it, this fails also if the node can't be reached, or has an older state
-    /// than series know.
+    /// Fails with `Denied` if the node has chunks, or a snapshot refers to some that it does not
+    /// have any more. `is_lost` gives up those that can't be reached, or are lost because the node
+    /// has an older state than series know: snapshots that need them are damaged from then on, and
+    /// the next backups store again what they need. Without it, this fails also if the node can't
+    /// be reached.
     pub fn remove_node(
         self,
         here: &str,
@@ -107,36 +110,76 @@ impl Repository {
     ) -> Result<Self> {
         self.require_changeable()?;
         verify_unchanged(&self.objects)?;
-        let number = self.node_to_change(name)?.number;
-        let store = self.store(number);
-        let heads = self.heads(&[])?;
-        let seen = heads.iter().map(|head| head.seen(number)).max().unwrap_or(0);
-        let denied = |why: String| Error::new(ErrorKind::Denied, format!("node '{name}' {why}"));
-        let generation = match self.head(store.id) {
-            Ok(Some(head)) if !head.containers.is_empty() => {
-                let has = format!("has {} containers; move it instead", head.containers.len());
-                return Err(denied(has));
-            }
-            Ok(head) => head.map_or(0, |head| head.generation),
-            Err(error) if is_lost && error.kind() != ErrorKind::Interrupted => 0,
-            Err(error) => return Err(error.context(format!("look what node '{name}' has"))),
+        let Ok(number) = self.node_to_change(name).map(|node| node.number) else {
+            return self.complete_removal(name);
         };
-        if generation < seen && !is_lost {
-            return Err(denied("has lost chunks that snapshots may need".to_owned()));
-        }
-        let mut list = self.list_with(here);
+        // A good node is not closed for this.
+        self.verify_removable(number, is_lost)?;
+        // Backups that write to it know an older list from here on. What they have registered is
+        // seen now, and what they have not can't be committed.
+        let repository = self.close_node(here, name, true, open)?;
+        let generation = repository.verify_removable(number, is_lost)?;
+        let mut list = repository.list_with(here);
         for node in list.nodes.iter_mut().filter(|node| node.number == number) {
             node.take_out(is_lost);
         }
-        self.put_places(here, &list, open)?;
-        let repository = self.reopen(here, &list, open)?;
-        // Whoever has seen a head of the store must not take it for hidden.
-        let generation = seen.max(generation) + UNSEEN;
-        let empty = Head::empty(store.id, DEFAULT_DOMAIN, &store_name(number));
-        let authority = repository.required_authority()?;
-        let (objects, mut head) = (&repository.objects, Head { generation, ..empty });
-        heads::commit(objects, &mut head, objects.context.random(), authority.as_deref())?;
+        let left: Vec<String> = list.locations().into_iter().cloned().collect();
+        list.filling.retain(|filling| left.contains(filling));
+        repository.put_places(here, &list, open)?;
+        let repository = repository.reopen(here, &list, open)?;
+        repository.put_empty_head(number, generation)?;
         Ok(repository)
+    }
+
+    /// Writes the heads of nodes of this name that somebody took out who died.
+    fn complete_removal(self, name: &str) -> Result<Self> {
+        let (mut is_any, prefix) = (false, format!("{name}/"));
+        for node in self.nodes().iter().filter(|node| node.is_taken_out()) {
+            let is_meant = node.name == name || node.name.starts_with(&prefix);
+            if is_meant && !matches!(self.head(self.store(node.number).id), Ok(Some(_))) {
+                self.put_empty_head(node.number, 0)?;
+                is_any = true;
+            }
+        }
+        if is_any { Ok(self) } else { Err(no_such_node(name)) }
+    }
+
+    /// Fails with `Denied` unless a node can be taken out; the generation of its head.
+    fn verify_removable(&self, number: u16, is_lost: bool) -> Result<u64> {
+        let store = self.store(number);
+        let denied = |why: String| Error::new(ErrorKind::Denied, format!("{} {why}", store.shown));
+        let head = match self.head(store.id) {
+            Err(error) if is_lost && error.kind() != ErrorKind::Interrupted => return Ok(0),
+            head => {
+                head.map_err(|error| error.context(format!("look what {} has", store.shown)))?
+            }
+        };
+        let generation = head.as_ref().map_or(0, |head| head.generation);
+        let heads = self.heads(&[])?;
+        let is_behind = heads.iter().any(|head| head.seen(number) > generation);
+        let containers = head.map_or(0, |head| head.containers.len());
+        if containers > 0 && !(is_lost && is_behind) {
+            return Err(denied(format!("has {containers} containers; move it instead")));
+        }
+        let mut refuse = |_: &RecipeChunk| {
+            Err(denied("has lost chunks that snapshots, or deleted ones, refer to".to_owned()))
+        };
+        if !is_lost {
+            let mut all = heads.iter();
+            all.try_for_each(|head| each_reference_to(self, number, head, &mut refuse))?;
+        }
+        Ok(generation)
+    }
+
+    /// Gives the store of a node that was taken out a head in the places of the repository, so that
+    /// whoever has seen an earlier one does not take it for hidden.
+    fn put_empty_head(&self, number: u16, generation: u64) -> Result<()> {
+        let seen = self.heads(&[])?.iter().map(|head| head.seen(number)).max().unwrap_or(0);
+        let empty = Head::empty(self.store(number).id, DEFAULT_DOMAIN, &store_name(number));
+        let mut head = Head { generation: seen.max(generation) + UNSEEN, ..empty };
+        let (objects, authority) = (&self.objects, self.required_authority()?);
+        let session = objects.context.random();
+        heads::commit(objects, &mut head, session, authority.as_deref()).map(drop)
     }
 
     /// Copies the store of a node to another place, and then uses that place alone. References

@@ -136,6 +136,9 @@ impl Repository {
         // They would write runs.
         let counters = if options.dry_run { &Alone } else { counters };
         let mut report = SharedSweepReport::default();
+        if self.nodes().iter().any(|node| node.number == number && node.is_taken_out()) {
+            return Ok(report);
+        }
         let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number);
         // The first build may have been interrupted, and have left something.
         let left = [names::containers(store), names::runs(store), names::dead_lists(store)];

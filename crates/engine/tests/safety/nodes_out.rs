@@ -6,17 +6,22 @@ use silt_format::{Error, ErrorKind, Result};
 use silt_storage::Storage;
 use siltstone::{Advice, CheckOptions, DataCheck, DeleteMethod, Repository};
 
-use crate::kit::{self, Folder, World};
+use crate::kit::{self, Folder, MemorySource, World};
 use crate::nodes::{open, sweep, with_nodes};
 
-/// Opens the repository as a host that can't reach one node.
-fn open_without(whole: &Arc<dyn Storage>, world: &Arc<World>, node: &str) -> Repository {
-    let place = |name: &str| -> Result<Arc<dyn Storage>> {
+/// The places as a host sees them that can't reach one node.
+fn without(whole: &Arc<dyn Storage>, node: &str) -> impl Fn(&str) -> Result<Arc<dyn Storage>> {
+    move |name| {
         if name == node {
             return Err(Error::new(ErrorKind::Unavailable, "its disk is broken"));
         }
         Ok(Folder::of(whole, name))
-    };
+    }
+}
+
+/// Opens the repository as such a host.
+fn open_without(whole: &Arc<dyn Storage>, world: &Arc<World>, node: &str) -> Repository {
+    let place = without(whole, node);
     kit::open(place("main").unwrap(), world).unwrap().with_places("main", &place).unwrap()
 }
 
@@ -87,7 +92,6 @@ fn a_node_that_cannot_be_reached_is_named_with_all_that_needs_it() {
 fn what_only_a_lost_node_had_is_stored_again_and_never_referred_to() {
     let (storage, world, repository) = with_nodes(&["one", "two"]);
     let whole: Arc<dyn Storage> = storage.clone();
-    let place = |name: &str| Ok(Folder::of(&whole, name));
     let image = kit::image(1, 2000);
     // The first backup of a series knows no head of the node.
     kit::backup(&repository, "a", &image).unwrap();
@@ -98,7 +102,7 @@ fn what_only_a_lost_node_had_is_stored_again_and_never_referred_to() {
         !listed.objects.is_empty()
     };
     let lost = if has("one") { "one" } else { "two" };
-    let away = open_without(&whole, &world, lost);
+    let (away, place) = (open_without(&whole, &world, lost), without(&whole, lost));
     let error = away.remove_node("main", lost, false, &place).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(error.advice(), Some(&Advice::ReachPlace));
@@ -136,4 +140,72 @@ fn what_only_a_lost_node_had_is_stored_again_and_never_referred_to() {
     let all = CheckOptions { data: DataCheck::All, ..CheckOptions::default() };
     let report = repository.check(&all).unwrap();
     assert!(report.damage.is_empty() && report.unreferenced == 0, "{report:?}");
+}
+
+/// Whoever took the node out died before its head was there, or never learnt that it is.
+#[test]
+fn taking_a_node_out_can_be_continued() {
+    let (storage, world, repository) = with_nodes(&["one", "two"]);
+    let whole: Arc<dyn Storage> = storage.clone();
+    let place = |name: &str| Ok(Folder::of(&whole, name));
+    let image = kit::image(1, 700);
+    kit::backup(&repository, "a", &image).unwrap();
+    let has = !storage.list("one/containers/", None).unwrap().objects.is_empty();
+    let (kept, out) = if has { ("one", "two") } else { ("two", "one") };
+    let store = repository.store(repository.node(out).unwrap().number).id;
+    repository.remove_node("main", out, false, &place).unwrap();
+    let heads = storage.list(&format!("main/state/{store}/heads/"), None).unwrap().objects;
+    let heads: Vec<_> = heads.into_iter().map(|(key, _)| key).collect();
+    assert_eq!(heads.len(), 1);
+    storage.delete(&heads).unwrap();
+    let repository = open(&whole, &world).unwrap();
+    let repository = repository.remove_node("main", out, false, &place).unwrap();
+    assert_eq!(
+        storage
+            .list("main/state/", None)
+            .unwrap()
+            .objects
+            .iter()
+            .filter(|(key, _)| key.as_str().contains(&format!("{store}/heads")))
+            .count(),
+        1
+    );
+    // Then there is no such node.
+    let error = repository.remove_node("main", out, true, &place).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let repository = open(&whole, &world).unwrap();
+    kit::backup(&repository, "a", &image).unwrap();
+    assert!(restored(&repository, "a").unwrap() == image);
+    assert!(repository.node(kept).is_ok());
+}
+
+/// A backup that writes to a node while it is taken out commits nothing, or the node stays.
+#[test]
+fn a_backup_that_began_before_a_node_was_taken_out_cannot_commit() {
+    let (storage, world, first) = with_nodes(&["one"]);
+    let whole: Arc<dyn Storage> = storage;
+    let place = |name: &str| Ok(Folder::of(&whole, name));
+    let (image, small) = (kit::image(1, 3000), kit::image(2, 40));
+    for (image, is_registered) in [(&small, false), (&image, true)] {
+        let slept = open(&whole, &world).unwrap();
+        let mut session = slept.backup("a", kit::options()).unwrap();
+        session.add_volume("disk", &MemorySource::new(image), None).unwrap();
+        let removed = open(&whole, &world).unwrap().remove_node("main", "one", false, &place);
+        if let Err(error) = &removed {
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert!(is_registered, "{error}");
+        }
+        match session.finish() {
+            Ok(_) => assert!(removed.is_err()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+        }
+        let repository = open(&whole, &world).unwrap();
+        kit::backup(&repository, "a", image).unwrap();
+        assert!(restored(&repository, "a").unwrap() == *image);
+        assert!(repository.check(&CheckOptions::default()).unwrap().damage.is_empty());
+        if removed.is_ok() {
+            repository.add_node("main", "one", "again", &place).unwrap();
+        }
+    }
+    drop(first);
 }

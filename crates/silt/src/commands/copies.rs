@@ -1,7 +1,7 @@
 //! `silt copies`.
 
 use serde_json::json;
-use silt_format::{Error, ErrorKind};
+use silt_format::{Error, ErrorKind, NodePlaces};
 use silt_location::{absolute, names_of};
 use silt_storage::Key;
 use siltstone::{Completeness, HealOptions, HealReport, Repository};
@@ -89,6 +89,11 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
     let repository = session.repository_to_change(false)?;
     let (from, to) = (listed(&repository, from), absolute(to));
     let open = |location: &str| session.storage(location, Traffic::Other, false);
+    let is_of = |node: &&NodePlaces| node.locations.contains(&from);
+    let compares = match repository.nodes().iter().find(is_of) {
+        Some(node) => format!("silt node copy {} {to}", node.name),
+        None => format!("silt copies add {to}"),
+    };
     let moved = repository.move_place(&from, &to, &open)?;
     let is_incomplete = moved == Completeness::Incomplete;
     session.reporter.finish();
@@ -99,9 +104,7 @@ fn moved(session: &Session<'_>, from: &str, to: &str) -> Result<u8, Failure> {
     }
     output::done(&format!("The copy in {from} is now in {to}."));
     if is_incomplete {
-        let compare =
-            format!("It counts as incomplete until `silt copies add {to}` has compared it.");
-        output::done(&compare);
+        output::done(&format!("It counts as incomplete until `{compares}` has compared it."));
     }
     Ok(0)
 }

@@ -43,6 +43,10 @@ pub fn change(
             let location = NODE_LOCATIONS[one_of(which, places)];
             repository.move_node(here, &node.name, location, &open).map(|(moved, _)| moved)
         }
+        Action::RemoveNode(which) => {
+            let Some(node) = one(which) else { return (Some(repository), Ok(())) };
+            repository.remove_node(here, &node.name, false, &open)
+        }
         _ => return (Some(repository), Ok(())),
     };
     match changed {
