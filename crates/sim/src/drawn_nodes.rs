@@ -72,7 +72,13 @@ fn work(folders: bool, random: &mut Random) -> Work {
     let after_minutes = random.of(&[0, 0, 1, 10, 100, 1500]);
     let action = action(random);
     let faults = random.of(&[0, 0, 1, 1, 2]);
-    let faults = (0..faults).map(|_| node_fault(folders, random)).collect();
+    let mut faults: Vec<Fault> = (0..faults).map(|_| node_fault(folders, random)).collect();
+    if matches!(action, Action::RemoveNode(_)) && random.once_in(2) {
+        // Others use the node before the list says that nobody may.
+        let nth = random.of(&[0, 0, 1, 2, 3]);
+        let at = Point { kind: Kind::Put, class: Some(Class::Places), nth };
+        faults.push(Fault { at, what: Wrong::Sleep(random.of(&MINUTES)) });
+    }
     Work { after_minutes, action, faults, faults_there: Vec::new() }
 }
 

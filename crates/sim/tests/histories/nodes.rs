@@ -45,6 +45,47 @@ fn a_node_is_durably_one_before_anything_is_written_to_it() {
     }
 }
 
+/// Who takes an empty node out sleeps before each list, while others write to the node; or a backup
+/// sleeps while the node is taken out.
+#[test]
+fn a_node_that_gets_chunks_while_it_is_taken_out_stays() {
+    let (add, remove) = (Action::AddNode(0), Action::RemoveNode(0));
+    for nth in 0..8 {
+        let sleeps = (Kind::Put, Class::Places, nth);
+        play_seeds(
+            &Plan {
+                places: 1,
+                nodes: 2,
+                prelude: vec![add],
+                hosts: vec![
+                    host(vec![fails(0, remove, sleeps, Wrong::Sleep(60)), does(0, BACKUP)]),
+                    host(vec![does(1, BACKUP), does(0, Action::Backup(Series::Other))]),
+                ],
+                ..Plan::default()
+            },
+            6,
+        );
+    }
+    for class in [Class::NodeContainers, Class::NodeHeads, Class::Snapshots, Class::Heads] {
+        for nth in 0..3 {
+            let sleeps = (Kind::Put, class, nth);
+            play_seeds(
+                &Plan {
+                    places: 1,
+                    nodes: 2,
+                    prelude: vec![add],
+                    hosts: vec![
+                        host(vec![fails(0, BACKUP, sleeps, Wrong::Sleep(60)), does(0, BACKUP)]),
+                        host(vec![does(1, remove), does(100, remove), does(0, BACKUP)]),
+                    ],
+                    ..Plan::default()
+                },
+                6,
+            );
+        }
+    }
+}
+
 /// A backup sleeps that has found chunks in a node, and all that referred to them is deleted and
 /// swept.
 #[test]
