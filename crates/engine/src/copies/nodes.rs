@@ -176,7 +176,9 @@ impl Repository {
     fn put_empty_head(&self, number: u16, generation: u64) -> Result<()> {
         let seen = self.heads(&[])?.iter().map(|head| head.seen(number)).max().unwrap_or(0);
         let empty = Head::empty(self.store(number).id, DEFAULT_DOMAIN, &store_name(number));
-        let mut head = Head { generation: seen.max(generation) + UNSEEN, ..empty };
+        // A host may have written any number into its head.
+        let newest = seen.max(generation).saturating_add(UNSEEN);
+        let mut head = Head { generation: newest.min(heads::GENERATION_MAX - 2), ..empty };
         let (objects, authority) = (&self.objects, self.required_authority()?);
         let session = objects.context.random();
         heads::commit(objects, &mut head, session, authority.as_deref()).map(drop)
