@@ -32,11 +32,16 @@ pub struct NewestNames {
 
 /// The parts of a series' state that a backup needs, mostly from one listing.
 pub fn state(objects: &Objects, series: SeriesId) -> Result<NewestNames> {
+    let known = objects.seen.newest(series);
     let page = silt_storage::list_page(&*objects.storage, &names::state(series), None)?;
     if page.truncated {
         let first = |kind: Numbered| objects.newest_name(kind, series);
         let head = all(objects, series).next().transpose()?.map(usable).transpose()?;
-        objects.seen.compare(series, head.as_ref().map_or(0, |(generation, _)| *generation))?;
+        objects.seen.compare(
+            series,
+            known,
+            head.as_ref().map_or(0, |(generation, _)| *generation),
+        )?;
         let (head, check) = (head.map(|(_, name)| name), first(Numbered::Check)?);
         return Ok(NewestNames { head, check, lease: first(Numbered::Lease)? });
     }
@@ -47,7 +52,7 @@ pub fn state(objects: &Objects, series: SeriesId) -> Result<NewestNames> {
     let head =
         names().find_map(|name| Some((Numbered::Head.number_of(series, name)?, name.to_owned())));
     let head = head.map(usable).transpose()?;
-    objects.seen.compare(series, head.as_ref().map_or(0, |(generation, _)| *generation))?;
+    objects.seen.compare(series, known, head.as_ref().map_or(0, |(generation, _)| *generation))?;
     let head = head.map(|(_, name)| name);
     let check = first(Numbered::Check);
     Ok(NewestNames { head, check, lease: first(Numbered::Lease) })
@@ -91,12 +96,12 @@ fn newest_below(
     series: SeriesId,
     mut first: Option<Reading>,
 ) -> Result<(Option<Head>, u64)> {
-    let mut newest = 0;
+    let (known, mut newest) = (objects.seen.newest(series), 0);
     for item in all(objects, series) {
         let (generation, name) = usable(item?)?;
         if newest == 0 {
             newest = generation;
-            objects.seen.compare(series, newest)?;
+            objects.seen.compare(series, known, newest)?;
         }
         match first.take().map_or_else(|| judge(objects, series, &name), Ok)? {
             Reading::Good(head, _) => {
@@ -107,7 +112,7 @@ fn newest_below(
         }
     }
     if newest == 0 {
-        objects.seen.compare(series, 0)?;
+        objects.seen.compare(series, known, 0)?;
     }
     Ok((None, newest))
 }

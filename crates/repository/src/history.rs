@@ -94,6 +94,7 @@ impl Repository {
         // Newest first, back to the last one signed by a key that may remove: it vouches for all
         // its predecessors.
         let (mut links, mut signed) = (Vec::new(), None);
+        let known = self.objects.seen.newest(series);
         for item in heads::all(&self.objects, series) {
             let (generation, name) = heads::usable(item?)?;
             let head = match heads::judge(&self.objects, series, &name) {
@@ -111,7 +112,7 @@ impl Repository {
         }
         let shown = links.first().map(|link| link.generation);
         let shown = shown.or(signed.as_ref().map(|head| head.generation));
-        self.objects.seen.compare(series, shown.unwrap_or(0))?;
+        self.objects.seen.compare(series, known, shown.unwrap_or(0))?;
         let Some(newest) = links.first().map(|link| (link.generation, link.name.clone())) else {
             return Ok(Ok(signed));
         };

@@ -26,10 +26,15 @@ impl Seen {
         Self { repository, env: Arc::clone(env), newest: Mutex::default() }
     }
 
-    /// Fails with `Corrupt` if the newest head that storage shows is older than one that was seen
-    /// before.
-    pub fn compare(&self, series: SeriesId, newest: u64) -> Result<()> {
-        let known = self.known(series, 0);
+    /// The newest head of a series that was seen. To be asked before the storage is: another thread
+    /// of this process may commit while the storage answers.
+    pub fn newest(&self, series: SeriesId) -> u64 {
+        self.known(series, 0)
+    }
+
+    /// Fails with `Corrupt` if the newest head that storage shows is older than the one `known`
+    /// before it was asked.
+    pub fn compare(&self, series: SeriesId, known: u64, newest: u64) -> Result<()> {
         if newest >= known {
             return Ok(());
         }

@@ -72,6 +72,7 @@ impl Objects {
     /// Fails with `Corrupt` if neither the list nor its copy is intact: an older list would trust
     /// keys that were removed.
     pub fn load_writers(&self, root: Option<&[Key]>) -> Result<bool> {
+        let known = self.seen.newest(SeriesId::NONE);
         let newest = match root {
             Some(root) => root.iter().filter_map(|key| names::writers_number(key.as_str())).max(),
             None => self.newest_writers()?,
@@ -83,7 +84,7 @@ impl Objects {
                 names::WRITERS
             )));
         };
-        self.seen.compare(SeriesId::NONE, number)?;
+        self.seen.compare(SeriesId::NONE, known, number)?;
         if number <= self.believed.writers().0 {
             return Ok(false);
         }

@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use silt_format::ErrorKind;
-use silt_storage::{LocalStorage, MemoryStorage, Storage};
-use siltstone::Env;
+use bytes::Bytes;
+use silt_format::{ErrorKind, Result};
+use silt_storage::{
+    ByteRange, Guarantees, Key, ListPage, LocalStorage, MemoryStorage, ObjectMeta, PutMode, Storage,
+};
+use siltstone::{CheckOptions, Env};
 
 use crate::kit::{self, MemorySource, World};
 
@@ -185,4 +188,97 @@ fn a_first_backup_and_a_rename_do_not_take_the_same_name() {
     assert_eq!(second.own_name("y").unwrap(), "a");
     kit::backup(&second, "a", &kit::image(2, 20)).unwrap();
     assert_eq!(second.heads(&["y".to_owned()]).unwrap()[0].snapshots.len(), 2);
+}
+
+/// What another thread does while the storage lists objects.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// A storage that answers one listing of heads late: it shows what was there when it was asked.
+struct Late {
+    real: MemoryStorage,
+    /// Listings of heads before that one, and what is done meanwhile.
+    late: Mutex<Option<(usize, Meanwhile)>>,
+}
+
+impl Late {
+    fn wait(&self) {
+        let taken = {
+            let mut late = self.late.lock().unwrap();
+            match late.as_mut() {
+                Some((left, _)) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => late.take(),
+            }
+        };
+        if let Some((_, meanwhile)) = taken {
+            meanwhile();
+        }
+    }
+}
+
+impl Storage for Late {
+    fn put_bytes(&self, key: &Key, body: &[Bytes], mode: PutMode) -> Result<()> {
+        self.real.put_bytes(key, body, mode)
+    }
+
+    fn get(&self, key: &Key, range: ByteRange, into: &mut Vec<u8>) -> Result<()> {
+        self.real.get(key, range, into)
+    }
+
+    fn settle(&self, key: &Key) -> Result<()> {
+        self.real.settle(key)
+    }
+
+    fn head(&self, key: &Key) -> Result<ObjectMeta> {
+        self.real.head(key)
+    }
+
+    fn delete(&self, keys: &[Key]) -> Result<()> {
+        self.real.delete(keys)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&Key>) -> Result<ListPage> {
+        let page = self.real.list(prefix, after)?;
+        if prefix.starts_with(silt_format::names::STATE) {
+            self.wait();
+        }
+        Ok(page)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::ALL
+    }
+
+    fn describe(&self) -> String {
+        "late".to_owned()
+    }
+}
+
+/// A thread that waits for a listing is not told that the storage is old because another thread of
+/// the process commits meanwhile.
+#[test]
+fn a_commit_of_another_thread_does_not_make_a_listing_old() {
+    let late = Arc::new(Late { real: MemoryStorage::new(), late: Mutex::default() });
+    let repository = Arc::new(kit::init(late.clone(), &World::new(1)).unwrap());
+    let image = kit::image(1, 100);
+    kit::backup(&repository, "a", &image).unwrap();
+    let mut before = 0;
+    loop {
+        let again = Arc::clone(&repository);
+        let other = kit::image(2 + before as u64, 100);
+        let backup = move || drop(kit::backup(&again, "a", &other).unwrap());
+        *late.late.lock().unwrap() = Some((before, Box::new(backup)));
+        let found = kit::latest(&repository, "a").unwrap();
+        let restored = kit::restore(&repository, &found).unwrap();
+        assert!(before > 0 || restored == image);
+        assert!(repository.check(&CheckOptions::default()).unwrap().damage.is_empty());
+        repository.verify_history(found.head.series).unwrap();
+        if late.late.lock().unwrap().take().is_some() {
+            break;
+        }
+        before += 1;
+    }
+    assert!(before > 2, "{before} listings");
 }
