@@ -24,7 +24,7 @@ use silt_repository::packs::PackWriter;
 use silt_repository::summary::{reference_bound, write_summary};
 use silt_repository::upload::Uploads;
 use silt_runs::avoided::Avoided;
-use silt_source::{ChangedMap, SourceFormat, VolumeSource};
+use silt_source::{ChangedMap, VolumeSource};
 
 use self::segments::Detection;
 use self::stores::Stores;
@@ -254,7 +254,7 @@ impl<'r> BackupSession<'r> {
             name: name.to_owned(),
             bytes: 0,
             source: info.description,
-            source_format: format_name(info.format).to_owned(),
+            source_format: info.format.name().to_owned(),
             chunking,
             root: MapRoot { level: 0, page: None },
             levels: LevelBytes::default(),
@@ -499,6 +499,7 @@ impl<'r> BackupSession<'r> {
         let summary_bytes = summary.as_ref().map_or(0, |summary| summary.stored_bytes);
         // What the head refers to is named by the nodes' heads before it is.
         self.node_writers.register(self.repository, &self.lease)?;
+        silt_runs::marks::raise(self.repository, self.nodes.numbers())?;
         let (adopted_containers, series) = (adopted.len(), self.head.shown().to_owned());
         let committed = commit(
             &self.repository.objects,
@@ -572,16 +573,6 @@ pub(super) fn scan_jobs(wanted: usize) -> usize {
 /// Returns the number of workers that read and scan a tree.
 fn tree_jobs(wanted: usize) -> usize {
     if wanted == 0 { jobs(0) + TREE_READING_JOBS } else { jobs(wanted) }
-}
-
-fn format_name(format: SourceFormat) -> &'static str {
-    match format {
-        SourceFormat::Raw => "raw",
-        SourceFormat::Block => "block",
-        SourceFormat::Qcow2 => "qcow2",
-        SourceFormat::Stream => "stream",
-        SourceFormat::Nbd => "nbd",
-    }
 }
 
 const _: () = assert!(SEGMENT_BYTES.is_power_of_two());

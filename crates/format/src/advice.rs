@@ -42,6 +42,8 @@ pub enum Advice {
     AddPlace,
     /// Make the place reachable, remove it from the list, or record its new location.
     ReachPlace,
+    /// Bring the newer state of the node back, or give it up.
+    ReplaceNode,
     /// Finish the removal of this key with another key.
     FinishKeyRemoval {
         /// The key.

@@ -78,11 +78,13 @@ pub enum ObjectKind {
     Writers = 16,
     /// A message between hosts, which is never stored.
     Message = 17,
+    /// How new the head of a storage node must be.
+    Mark = 18,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Config,
         Self::Key,
         Self::Series,
@@ -100,6 +102,7 @@ impl ObjectKind {
         Self::WriteKey,
         Self::Writers,
         Self::Message,
+        Self::Mark,
     ];
     fn decode(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
@@ -284,6 +287,7 @@ impl std::fmt::Display for ObjectKind {
             Self::WriteKey => "write-only key",
             Self::Writers => "list of writers",
             Self::Message => "message",
+            Self::Mark => "mark",
         })
     }
 }

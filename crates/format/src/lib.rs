@@ -66,7 +66,7 @@ pub use places::{NodePlaces, Places};
 pub use policy::{Period, RetentionPolicy};
 pub use recipe::{Recipe, RecipeChunk};
 pub use records::{
-    CheckRecord, Config, DamagedSlots, KdfCost, KeyLabel, Lease, SeriesRecord, VerifiedRange,
+    CheckRecord, Config, DamagedSlots, KdfCost, KeyLabel, Lease, Mark, SeriesRecord, VerifiedRange,
     WrappedKey,
 };
 pub use reference::{

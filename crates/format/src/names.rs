@@ -85,6 +85,8 @@ pub enum Numbered {
     Places,
     /// Lists of writers, of no series.
     Writers,
+    /// Marks of a storage node, by the generation of its head. They are not in the node's places.
+    Mark,
 }
 
 impl Numbered {
@@ -92,6 +94,7 @@ impl Numbered {
     pub fn prefix(self, series: SeriesId) -> String {
         match self.folder() {
             (ROOT, folder) => format!("{ROOT}{folder}/"),
+            (MARKS, folder) => format!("{MARKS}{folder}/{series}/"),
             (_, folder) => format!("{}{folder}/", state(series)),
         }
     }
@@ -103,12 +106,17 @@ impl Numbered {
             Self::Lease => (STATE, "leases"),
             Self::Places => (ROOT, "places"),
             Self::Writers => (ROOT, "writers"),
+            Self::Mark => (MARKS, "nodes"),
         }
     }
     /// The series of an object of this kind, and the part of its name after the folder.
     fn split(self, name: &str) -> Option<(SeriesId, &str)> {
         let (top, folder) = self.folder();
         let rest = name.strip_prefix(top)?;
+        if top == MARKS {
+            let (series, number) = rest.strip_prefix(folder)?.strip_prefix('/')?.split_once('/')?;
+            return Some((SeriesId::from_hex(series)?, number));
+        }
         let (series, rest) = if top == ROOT {
             (SeriesId::NONE, rest)
         } else {
@@ -136,6 +144,9 @@ impl Numbered {
         Id::from_hex(name.rsplit('/').next()?).map(|id| !id.0)
     }
 }
+
+/// The prefix of marks.
+pub const MARKS: &str = "marks/";
 
 /// The prefix of the heads, check records and leases of every series.
 pub const STATE: &str = "state/";
@@ -257,6 +268,7 @@ pub fn of_header(header: &Header) -> Option<String> {
         ObjectKind::DeadList => dead_list(series, id, part),
         ObjectKind::Run => run(series, id, part),
         ObjectKind::Places => Numbered::Places.name(series, header.number),
+        ObjectKind::Mark => Numbered::Mark.name(series, header.number),
         ObjectKind::Writers | ObjectKind::Message => return None,
     })
 }

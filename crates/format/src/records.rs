@@ -281,6 +281,27 @@ impl SeriesRecord {
     }
 }
 
+/// Which head of a storage node series rely on; its generation is in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The session that wrote the head: 16 random bytes.
+    pub writer: [u8; 16],
+}
+
+impl Mark {
+    /// The stored form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        to.section(CORE, REQUIRED, |to| to.raw(&self.writer));
+        to.bytes
+    }
+
+    /// Reads a mark.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        one_section(bytes, "mark", |body| Ok(Self { writer: body.array()? }))
+    }
+}
+
 /// The process that works on a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {

@@ -202,6 +202,7 @@ impl ObjectKind {
                 | Self::Places
                 | Self::Writers
                 | Self::Message
+                | Self::Mark
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use silt_format::{BlockRef, CheckRecord, ErrorKind, Head, PRIVATE_STORE, Reference};
+use silt_format::{BlockRef, CheckRecord, ErrorKind, PRIVATE_STORE, Reference};
 use silt_repository::Repository;
 use silt_repository::event::Warning;
 
@@ -57,17 +57,21 @@ impl Avoided {
     }
 }
 
-/// Whether the storage shows a store as it was before the series' head was written: its index may
-/// have chunks that were deleted since. Warns of it.
-pub fn is_older(repository: &Repository, head: &Head, number: u16, generation: u64) -> bool {
-    let (known, shown) = (head.seen(number), repository.store(number).shown);
-    if generation >= known {
-        return false;
+/// Whether the storage shows a store as it was before `known`, a generation of its head: its index
+/// may have chunks that were deleted since, and it may have lost others. Warns of it.
+pub fn is_older(repository: &Repository, known: u64, number: u16, generation: u64) -> bool {
+    if generation < known {
+        warn_of_older(repository, known, number, generation);
     }
+    generation < known
+}
+
+/// Warns that a store is not used, because it has not got the head `known`.
+pub fn warn_of_older(repository: &Repository, known: u64, number: u16, generation: u64) {
+    let shown = repository.store(number).shown;
     let message = format!(
-        "the storage shows {shown} as it was before (generation {generation} instead of {known}); \
-         it is not used"
+        "the storage shows {shown} as it was before (head {generation}, without the head {known} \
+         that series rely on); it is not used"
     );
     repository.warn(Warning::new(ErrorKind::Corrupt, message));
-    true
 }

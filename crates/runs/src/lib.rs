@@ -50,6 +50,7 @@ pub mod asked;
 pub mod avoided;
 mod join;
 mod lookup;
+pub mod marks;
 mod merge;
 pub mod neighbourhoods;
 mod read;

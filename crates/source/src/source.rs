@@ -49,6 +49,19 @@ pub enum SourceFormat {
     Nbd,
 }
 
+impl SourceFormat {
+    /// Its name, as it is stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Block => "block",
+            Self::Qcow2 => "qcow2",
+            Self::Stream => "stream",
+            Self::Nbd => "nbd",
+        }
+    }
+}
+
 /// The description of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {

@@ -49,6 +49,10 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
             "make it reachable, or record its new location with `silt copies move`; a copy can be \
              dropped with `silt copies remove`, a node that is lost with `silt node remove --lost`"
         }
+        Advice::ReplaceNode => {
+            "bring its newer state back, or give it up with `silt node remove --lost`: backups \
+             store again what they need"
+        }
         Advice::AddKeyForSeries => "make a key for it with `silt key add --series`",
         Advice::ReplicateForeign => {
             "pass --foreign if it is the right one; the first time takes longer than backing up \

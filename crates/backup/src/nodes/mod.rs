@@ -24,7 +24,8 @@ use silt_repository::event::Warning;
 use silt_repository::objects::{Objects, is_damage};
 use silt_repository::packs::PackWriter;
 use silt_routing::{Answers, AppDedupe, Application, Chunk, Piece, Print, Router, SuperChunks};
-use silt_runs::avoided::{Avoided, is_older};
+use silt_runs::avoided::{Avoided, warn_of_older};
+use silt_runs::marks::Marks;
 use silt_runs::neighbourhoods::Neighbourhoods;
 use silt_runs::shared_index::{SharedIndex, SharedLookup, name_store, newest_head};
 
@@ -120,6 +121,8 @@ pub(crate) struct Shown {
     node: NodePlaces,
     /// Its newest head; `None` if it has none.
     head: Option<Head>,
+    /// The generation of a head that it has lost, or 0.
+    lost: u64,
     /// Its newest check record.
     pub(crate) checked: CheckRecord,
 }
@@ -130,9 +133,14 @@ impl Shown {
         self.node.number
     }
 
-    /// Whether the series knows a newer head than the node has: what it refers to is not there.
+    /// Whether it has lost what this series or others refer to.
     fn is_behind(&self, head: &Head) -> bool {
-        self.head.as_ref().map_or(0, |newest| newest.generation) < head.seen(self.number())
+        self.lost > 0 || self.generation() < head.seen(self.number())
+    }
+
+    /// The generation of its head; 0 if it has none.
+    fn generation(&self) -> u64 {
+        self.head.as_ref().map_or(0, |newest| newest.generation)
     }
 }
 
@@ -153,17 +161,20 @@ pub(crate) fn read(repository: &Repository, head: &Head) -> Result<(Vec<Shown>, 
     let mut all = Vec::new();
     let show = |repository: &Repository, node: NodePlaces| {
         let objects = &repository.objects;
-        let read = newest_head(objects, (domain, node.number)).and_then(|newest| {
+        // The marks first: others raise them while the head is read.
+        let read = Marks::list(repository, node.number).and_then(|marks| {
+            let newest = newest_head(objects, (domain, node.number))?;
+            let lost = marks.lost(newest.as_ref().map(|(head, _)| head))?;
             let (head, check) = newest.unzip();
             let store = repository.store(node.number).id;
             let (_, checked) = objects.read_check_record(store, check.flatten())?;
-            Ok((head, checked))
+            Ok((head, lost, checked))
         });
         (node, read)
     };
     each_beside(repository, nodes, show, |(node, read)| {
         match read {
-            Ok((head, checked)) => all.push(Shown { node, head, checked }),
+            Ok((head, lost, checked)) => all.push(Shown { node, head, lost, checked }),
             Err(error) => {
                 lost.extend((error.kind() == ErrorKind::Corrupt).then_some(node.number));
                 leave_out(repository, (node.number, head), error)?;
@@ -206,10 +217,12 @@ impl Nodes {
         let count = shown.len().max(1);
         let held = (memory_bytes / count, (NEAR / count).max(NEAR_MIN));
         let mut nodes = Vec::new();
-        for Shown { node, head: newest, .. } in shown {
+        for it in shown {
+            let (is_behind, seen) = (it.is_behind(head), it.generation());
+            let Shown { node, head: newest, lost, .. } = it;
             let (number, store) = (node.number, repository.store(node.number));
-            let seen = newest.as_ref().map_or(0, |newest| newest.generation);
-            if is_older(repository, head, number, seen) {
+            if is_behind {
+                warn_of_older(repository, lost.max(head.seen(number)), number, seen);
                 continue;
             }
             let opened = Arc::new(Node {
@@ -234,6 +247,11 @@ impl Nodes {
             nodes.push(opened);
         }
         Ok(Self { all: nodes, answers: answers.cloned(), is_survey: false, container_bytes })
+    }
+
+    /// The numbers of the nodes that are used.
+    pub(crate) fn numbers(&self) -> Vec<u16> {
+        self.all.iter().map(|node| node.number).collect()
     }
 
     /// The level that looks for chunks in the nodes; `None` if there are none.

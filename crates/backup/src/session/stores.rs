@@ -39,7 +39,7 @@ impl Stores {
         let generation = shared.as_ref().map_or(0, SharedIndex::generation);
         let is_lost = domain != ALONE
             && objects.keys.has_domain(domain)
-            && is_older(repository, head, SHARED_STORE, generation);
+            && is_older(repository, head.seen(SHARED_STORE), SHARED_STORE, generation);
         let shared = shared.filter(|_| !is_lost);
         let (shown, mut lost) = nodes::read(repository, head)?;
         lost.extend(is_lost.then_some(SHARED_STORE));

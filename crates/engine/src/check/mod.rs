@@ -15,6 +15,7 @@ use silt_format::{Error, ErrorKind, FIRST_NODE, Head, Id, PRIVATE_STORE, Result,
 use silt_repository::check_record::RecordState;
 use silt_repository::objects::is_damage;
 use silt_repository::stores::is_away;
+use silt_runs::marks;
 
 pub use damage::{Affected, Damage};
 
@@ -151,9 +152,16 @@ impl Repository {
         let stores = series.iter().take_while(|(id, _)| self.is_store(*id)).count();
         let others = series.split_off(stores);
         for (id, name) in series {
+            let number = self.number_of(id);
+            if number >= FIRST_NODE
+                && let Err(error) = marks::require(self, number)
+                && is_damage(&error)
+            {
+                findings.error(&name, &error);
+            }
             let store = vec![(id, name.clone())];
             match self.check_beside(store, options, &mut report, &mut findings) {
-                Err(error) if is_away(&error, self.number_of(id)) => findings.away(&name, &error),
+                Err(error) if is_away(&error, number) => findings.away(&name, &error),
                 checked => checked?,
             }
         }

@@ -6,6 +6,7 @@ use silt_repository::places::OpenPlace;
 use silt_repository::series::DEFAULT_DOMAIN;
 use silt_repository::settle::verify_unchanged;
 use silt_repository::stores::store_name;
+use silt_runs::marks::Marks;
 use silt_sharing::references::each_reference_to;
 
 use super::change::{Group, is_begun};
@@ -148,6 +149,7 @@ impl Repository {
     fn verify_removable(&self, number: u16, is_lost: bool) -> Result<u64> {
         let store = self.store(number);
         let denied = |why: String| Error::new(ErrorKind::Denied, format!("{} {why}", store.shown));
+        let marks = Marks::list(self, number)?;
         let head = match self.head(store.id) {
             Err(error) if is_lost && error.kind() != ErrorKind::Interrupted => return Ok(0),
             head => {
@@ -156,7 +158,8 @@ impl Repository {
         };
         let generation = head.as_ref().map_or(0, |head| head.generation);
         let heads = self.heads(&[])?;
-        let is_behind = heads.iter().any(|head| head.seen(number) > generation);
+        let is_behind = heads.iter().any(|head| head.seen(number) > generation)
+            || marks.lost(head.as_ref())? > 0;
         let containers = head.map_or(0, |head| head.containers.len());
         if containers > 0 && !(is_lost && is_behind) {
             return Err(denied(format!("has {containers} containers; move it instead")));
@@ -177,7 +180,8 @@ impl Repository {
         let seen = self.heads(&[])?.iter().map(|head| head.seen(number)).max().unwrap_or(0);
         let empty = Head::empty(self.store(number).id, DEFAULT_DOMAIN, &store_name(number));
         // A host may have written any number into its head.
-        let newest = seen.max(generation).saturating_add(UNSEEN);
+        let marked = Marks::list(self, number)?.newest()?;
+        let newest = seen.max(generation).max(marked).saturating_add(UNSEEN);
         let mut head = Head { generation: newest.min(heads::GENERATION_MAX - 2), ..empty };
         let (objects, authority) = (&self.objects, self.required_authority()?);
         let session = objects.context.random();

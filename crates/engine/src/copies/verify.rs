@@ -55,6 +55,7 @@ impl Repository {
             | ObjectKind::DeadList
             | ObjectKind::Places
             | ObjectKind::Writers
+            | ObjectKind::Mark
             | ObjectKind::Message => objects.get(name, address).map(drop),
         }
     }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use silt_format::number::{to_u64, to_usize};
 use silt_format::{
-    ALONE, Advice, DeadRange, Error, ErrorKind, Head, ObjectTag, Result, RunRef, RunUse,
-    SHARED_STORE, SeriesId, names,
+    ALONE, Advice, DeadRange, Error, ErrorKind, FIRST_NODE, Head, ObjectTag, Result, RunRef,
+    RunUse, SHARED_STORE, SeriesId, names,
 };
 use silt_repository::bounds::require_listed;
 use silt_repository::chunks::open_container;
@@ -22,6 +22,7 @@ use silt_repository::event::Warning;
 use silt_repository::heads;
 use silt_repository::lease;
 use silt_repository::series::DEFAULT_DOMAIN;
+use silt_runs::marks;
 use silt_runs::shared_index::name_store;
 use silt_runs::shared_record::SharedRecord;
 use silt_runs::{RunReader, RunWriter, Sorter, Stream, merge};
@@ -148,6 +149,8 @@ impl Repository {
         {
             return Ok(report);
         }
+        // What it lost since is not there to be referred to, whatever its index says.
+        marks::require(self, number)?;
         let mut edit = Edit::begin_store(self, number)?;
         let verify = |repository: &Self, (id, _): (SeriesId, String)| repository.verify_history(id);
         self.each_beside(self.users(&edit.head)?, verify, |verified| {
@@ -157,6 +160,9 @@ impl Repository {
         edit.end_writers(options.dry_run)?;
         Sweep { edit: &mut edit, number, options, counters }.run(&mut report)?;
         edit.finish()?;
+        if number >= FIRST_NODE && !options.dry_run {
+            marks::raise_one(self, number)?;
+        }
         Ok(report)
     }
 

@@ -140,7 +140,7 @@ const GROUPS: [&[ObjectKind]; 5] = [
         ObjectKind::DeadList,
         ObjectKind::Run,
     ],
-    &[ObjectKind::Places, ObjectKind::Writers],
+    &[ObjectKind::Places, ObjectKind::Writers, ObjectKind::Mark],
     &[ObjectKind::Key, ObjectKind::WriteKey, ObjectKind::Authority, ObjectKind::Config],
 ];
 

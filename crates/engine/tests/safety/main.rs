@@ -27,6 +27,7 @@ mod model_trees;
 mod month;
 mod node_crashes;
 mod nodes;
+mod nodes_older;
 mod nodes_out;
 mod operations;
 mod places;

@@ -449,10 +449,8 @@ fn a_copy_of_a_node_heals_it() {
     assert_restores(&repository, "a", &later);
 }
 
-/// In an append-only repository only the administrator writes to stores of several series: a host
-/// uses what nodes have, and keeps what is new in its series.
-#[test]
-fn a_host_that_may_not_remove_writes_nothing_to_nodes() {
+/// An append-only repository at "main" with the node "n1" at "one", opened by its administrator.
+pub fn append_only_with_node() -> (Disks, Arc<World>, Repository) {
     let (disks, world) = (Disks::with(&["main", "one"]), World::new(1));
     let place = |name: &str| disks.open(name);
     let (cost, label) = (KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 }, KeyLabel::default());
@@ -470,6 +468,14 @@ fn a_host_that_may_not_remove_writes_nothing_to_nodes() {
     .unwrap();
     repository.authorize(b"admin").unwrap();
     let repository = repository.add_node("main", "n1", "one", &place).unwrap();
+    (disks, world, repository)
+}
+
+/// In an append-only repository only the administrator writes to stores of several series: a host
+/// uses what nodes have, and keeps what is new in its series.
+#[test]
+fn a_host_that_may_not_remove_writes_nothing_to_nodes() {
+    let (disks, world, repository) = append_only_with_node();
     let (shared, own) = (kit::image(1, 2000), kit::image(2, 700));
     kit::backup(&repository, "a", &shared).unwrap();
     let before = disks.objects("one");

@@ -32,12 +32,7 @@ impl<'s> Each<'s> {
     ) -> Result<Option<T>, Failure> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(Failure::Error(error))
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::Denied | ErrorKind::NotFound
-                ) =>
-            {
+            Err(Failure::Error(error)) if is_of_one(error.kind()) => {
                 self.failed(&format!("series '{series}'"), error);
                 Ok(None)
             }
@@ -48,11 +43,13 @@ impl<'s> Each<'s> {
     /// The same for a store of several series, which may be a node that can't be reached.
     pub fn tried_store(&mut self, shown: &str, result: Result<(), Failure>) -> Result<(), Failure> {
         match result {
-            Err(Failure::Error(error)) if error.kind() == ErrorKind::Unavailable => {
+            Err(Failure::Error(error))
+                if is_of_one(error.kind()) || error.kind() == ErrorKind::Unavailable =>
+            {
                 self.failed(shown, error);
                 Ok(())
             }
-            other => self.tried(shown, other).map(drop),
+            other => other,
         }
     }
 
@@ -100,4 +97,10 @@ impl<'s> Each<'s> {
     pub fn status(&self) -> u8 {
         self.status
     }
+}
+
+/// Whether an error of this kind concerns one series alone.
+fn is_of_one(kind: ErrorKind) -> bool {
+    use ErrorKind::{Busy, Corrupt, Denied, NotFound};
+    matches!(kind, Busy | Corrupt | Denied | NotFound)
 }

@@ -29,12 +29,13 @@ pub fn run(session: &Session<'_>, args: &Rollback) -> Result<u8, Failure> {
         let message = format!("there was no repository in {location} at {}", args.at);
         return Err(Error::new(ErrorKind::NoRepository, message).into());
     }
-    // Objects that take precedence over older ones: newer heads, newer lists of places and, with
-    // `--keys`, of writers.
+    // Objects that take precedence over older ones: newer heads, marks, newer lists of places and,
+    // with `--keys`, of writers.
     let is_above = |key: &silt_storage::Key| {
         let name = key.as_str();
         name.starts_with(names::STATE)
             || Numbered::Places.is(name)
+            || Numbered::Mark.is(name)
             || args.keys && name.starts_with(names::WRITERS)
     };
     let mut plan = silt_remote::Rollback::plan(&versions, at, is_above);

@@ -1,0 +1,170 @@
+//! Marks: which head a storage node must have to have what series refer to.
+//!
+//! A node whose disk was restored from an older copy looks like any other: its generations go on
+//! from where they were, and the numbers of containers are given again. So the places of the
+//! repository, which are elsewhere, say which head of the node series rely on: its generation, and
+//! who wrote it. A node without that head has lost something: it is neither used nor swept.
+
+use silt_format::names::Numbered;
+use silt_format::{Advice, Error, ErrorKind, Head, Mark, ObjectKind, Result, SeriesId};
+use silt_repository::Repository;
+use silt_repository::beside::each_beside;
+use silt_repository::event::Warning;
+use silt_repository::heads::{self, GENERATION_MAX, Reading};
+use silt_repository::objects::{Address, is_damage, key};
+
+/// The marks of a node, listed before its head is read: others raise them meanwhile.
+pub struct Marks<'r> {
+    repository: &'r Repository,
+    number: u16,
+    store: SeriesId,
+    /// Generations and names, the newest first.
+    listed: Vec<(u64, String)>,
+}
+
+impl<'r> Marks<'r> {
+    /// Lists the marks of the node with this number.
+    pub fn list(repository: &'r Repository, number: u16) -> Result<Self> {
+        let store = repository.store(number).id;
+        let mut listed = Vec::new();
+        for item in repository.objects.names(&Numbered::Mark.prefix(store), None)? {
+            let (name, _) = item?;
+            listed.extend(Numbered::Mark.number_of(store, &name).map(|number| (number, name)));
+        }
+        Ok(Self { repository, number, store, listed })
+    }
+
+    /// The generation of the newest mark; 0 if there is none.
+    pub fn newest(&self) -> Result<u64> {
+        Ok(self.believed()?.map_or(0, |(generation, _)| generation))
+    }
+
+    /// The newest mark that counts.
+    ///
+    /// One that can't be read, or that a key has signed that may not remove, does not count. Such a
+    /// key could have the administrator give up good nodes.
+    fn believed(&self) -> Result<Option<(u64, Mark)>> {
+        let objects = &self.repository.objects;
+        for (generation, name) in &self.listed {
+            let address = Address::new(ObjectKind::Mark, self.store, *generation);
+            let signed = objects.get_signed(name, address);
+            match signed.and_then(|(plain, by)| Ok((Mark::decode(&plain)?, by.may_remove))) {
+                Ok((mark, true)) if *generation <= GENERATION_MAX => {
+                    return Ok(Some((*generation, mark)));
+                }
+                Ok(_) => {}
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The generation that series rely on, if the node with this newest head does not have it, or
+    /// another head under its number: what was stored there since is lost. 0 if it has it.
+    pub fn lost(&self, newest: Option<&Head>) -> Result<u64> {
+        let Some((generation, mark)) = self.believed()? else { return Ok(0) };
+        let objects = &self.repository.objects;
+        let has = match newest {
+            Some(head) if head.generation == generation => head.writer == mark.writer,
+            Some(head) if head.generation > generation => {
+                let name = Numbered::Head.name(self.store, generation);
+                match heads::judge(objects, self.store, &name) {
+                    Ok(Reading::Good(head, _)) => head.writer == mark.writer,
+                    // Only a sweep removes heads, which has looked at the mark before.
+                    Ok(Reading::Refused(_)) => true,
+                    Err(error) if is_damage(&error) => true,
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => false,
+        };
+        Ok(if has { 0 } else { generation })
+    }
+
+    /// Fails with `Corrupt` if the node has lost what series rely on.
+    pub fn require(&self, newest: Option<&Head>) -> Result<()> {
+        let lost = self.lost(newest)?;
+        if lost == 0 {
+            return Ok(());
+        }
+        let shown = self.repository.store(self.number).shown;
+        let generation = newest.map_or(0, |head| head.generation);
+        let message = format!(
+            "{shown} is an older copy: it has not got the head {lost} that series rely on (its \
+             newest one is {generation}); what was stored there since is lost"
+        );
+        Err(Error::corrupt(message).with_advice(Advice::ReplaceNode))
+    }
+
+    /// The newest head of the node; fails as [`require`](Self::require) does.
+    fn head(&self) -> Result<Option<Head>> {
+        let head = heads::newest(&self.repository.objects, self.store)?;
+        self.require(head.as_ref()).map(|()| head)
+    }
+
+    /// Adds one for this head, and removes those below it.
+    fn put(self, head: &Head) -> Result<()> {
+        let (generation, mark) = (head.generation, Mark { writer: head.writer });
+        let objects = &self.repository.objects;
+        let name = Numbered::Mark.name(self.store, generation);
+        let address = Address::new(ObjectKind::Mark, self.store, generation);
+        let authority = self.repository.required_authority()?;
+        let signer = authority.as_deref().unwrap_or(&objects.signer);
+        let object = objects.sealed_by(signer, address, &mark.encode())?;
+        match objects.put_pieces(&name, address.kind, &[object.into()]) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                objects.storage.settle(&key(&name)?)?;
+            }
+            put => put.map(drop)?,
+        }
+        self.remove_below(generation)
+    }
+
+    /// Removes those below a generation that is marked.
+    fn remove_below(self, generation: u64) -> Result<()> {
+        let old = self.listed.into_iter().filter(|(mark, _)| *mark < generation);
+        let old: Vec<String> = old.map(|(_, name)| name).collect();
+        match self.repository.objects.delete(&old) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+            // Where nothing may be deleted, they stay.
+            Err(error) if error.kind() != ErrorKind::Denied => {
+                self.repository.warn(Warning::after(&error, "old marks of a node stay"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Raises the marks of nodes to what a head that is committed next may rely on.
+///
+/// Call it when all that the head refers to is registered. A key that may not remove does nothing:
+/// whoever has registered what it has found marks it. Fails with `Corrupt` if a node was replaced
+/// by an older copy meanwhile.
+pub fn raise(repository: &Repository, nodes: Vec<u16>) -> Result<()> {
+    if repository.required_authority().is_err() {
+        return Ok(());
+    }
+    each_beside(repository, nodes, raise_one, |raised| match raised {
+        // It was there when the backup began, and nothing was written to it.
+        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(()),
+        raised => raised,
+    })
+}
+
+/// Raises the mark of a node to its newest head.
+pub fn raise_one(repository: &Repository, number: u16) -> Result<()> {
+    let marks = Marks::list(repository, number)?;
+    let Some(head) = marks.head()? else { return Ok(()) };
+    match marks.listed.iter().find(|(mark, _)| *mark == head.generation) {
+        // Whoever wrote it may have died before every place had it.
+        Some((_, name)) => repository.objects.storage.settle(&key(name)?),
+        None => marks.put(&head),
+    }
+}
+
+/// Fails with `Corrupt` if a node has lost what series rely on.
+pub fn require(repository: &Repository, number: u16) -> Result<()> {
+    Marks::list(repository, number)?.head().map(drop)
+}
