@@ -20,6 +20,8 @@ step "lints"
 # With all features once; without them the tests below build it.
 cargo clippy --workspace --all-targets --locked --all-features -- -D warnings
 cargo clippy "${hdfs[@]}" --all-targets -- -D warnings
+step "guards that scripts/mutations.sh removes"
+scripts/mutations.sh --guards
 step "licences and sources"
 cargo deny --log-level error check licenses bans sources
 cargo deny --log-level error --manifest-path programs/silt-hdfs/Cargo.toml check licenses bans sources

@@ -74,6 +74,12 @@ impl NodePlaces {
 }
 
 impl Places {
+    /// Forgets that places are filling that are none any more: they may become others.
+    pub fn forget_left(&mut self) {
+        let left: Vec<String> = self.locations().into_iter().cloned().collect();
+        self.filling.retain(|filling| left.contains(filling));
+    }
+
     /// All locations, each once.
     pub fn locations(&self) -> Vec<&String> {
         let nodes = self.nodes.iter().flat_map(|node| &node.locations);

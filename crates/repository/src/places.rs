@@ -199,11 +199,13 @@ fn replicas(
     let replica = |location: &String| {
         let opened = open_place(repository, location, open);
         let is_nothing = |error: &Error| error.kind() == ErrorKind::NoRepository;
-        if opened.as_ref().is_err_and(is_nothing) && list.filling.contains(location) {
+        let is_filling = list.filling.contains(location);
+        // A node has no other places than these.
+        let is_added = is_filling && (locations.len() > 1 || list.shared == *locations);
+        if opened.as_ref().is_err_and(is_nothing) && is_added {
             return None;
         }
         let storage = opened.map_err(|error| error.to_string());
-        let is_filling = list.filling.contains(location);
         Some(Replica { node: None, location: location.clone(), is_filling, storage })
     };
     locations.iter().filter_map(replica).collect()

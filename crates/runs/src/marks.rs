@@ -10,8 +10,9 @@ use silt_format::{Advice, Error, ErrorKind, Head, Mark, ObjectKind, Result, Seri
 use silt_repository::Repository;
 use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
-use silt_repository::heads::{self, GENERATION_MAX, Reading};
+use silt_repository::heads::{self, GENERATION_MAX, HEADS_KEPT, Reading};
 use silt_repository::objects::{Address, is_damage, key};
+use silt_repository::settle::settle_head;
 
 /// The marks of a node, listed before its head is read: others raise them meanwhile.
 pub struct Marks<'r> {
@@ -71,8 +72,12 @@ impl<'r> Marks<'r> {
                 let name = Numbered::Head.name(self.store, generation);
                 match heads::judge(objects, self.store, &name) {
                     Ok(Reading::Good(head, _)) => head.writer == mark.writer,
-                    // Only a sweep removes heads, which has looked at the mark before.
                     Ok(Reading::Refused(_)) => true,
+                    // A sweep removes old heads, which has looked at the mark before. A newer one
+                    // would stay: somebody who slept has committed beyond what the node has.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        head.generation >= generation.saturating_add(HEADS_KEPT)
+                    }
                     Err(error) if is_damage(&error) => true,
                     Err(error) => return Err(error),
                 }
@@ -157,6 +162,8 @@ pub fn raise(repository: &Repository, nodes: Vec<u16>) -> Result<()> {
 pub fn raise_one(repository: &Repository, number: u16) -> Result<()> {
     let marks = Marks::list(repository, number)?;
     let Some(head) = marks.head()? else { return Ok(()) };
+    // Its writer may have died before it was durable, and the power may still fail.
+    settle_head(&repository.objects, (marks.store, head.generation), &head.name)?;
     match marks.listed.iter().find(|(mark, _)| *mark == head.generation) {
         // Whoever wrote it may have died before every place had it.
         Some((_, name)) => repository.objects.storage.settle(&key(name)?),

@@ -29,7 +29,37 @@ impl Plan {
         }
         plan.add_nodes(random);
         plan.draw_caches(&mut Random(seed ^ 0x000c_ac4e));
+        plan.draw_restored(&mut Random(seed ^ 0x0001_d15c));
         plan
+    }
+
+    /// Puts disks of nodes back to what they were in every fourth history.
+    fn draw_restored(&mut self, random: &mut Random) {
+        if !random.once_in(4) {
+            return;
+        }
+        for _ in 0..=random.below(2) {
+            let host = random.below(self.hosts.len());
+            let host = &mut self.hosts[host];
+            let place = random.below(host.work.len() + 1);
+            let action = Action::RestoreNode(random.bits());
+            let after_minutes = random.of(&[0, 1, 10, 100]);
+            let restored = Work { after_minutes, action, faults: vec![], faults_there: vec![] };
+            host.work.insert(place, restored);
+            // Others back up afterwards.
+            for _ in 0..=random.below(3) {
+                let place = place + 1 + random.below(host.work.len() - place);
+                let action = Action::Backup(series(random));
+                let backup = Work { after_minutes, action, faults: vec![], faults_there: vec![] };
+                host.work.insert(place, backup);
+            }
+        }
+    }
+
+    /// Whether disks of nodes are put back to what they were.
+    pub fn restores_nodes(&self) -> bool {
+        let mut work = self.hosts.iter().flat_map(|host| &host.work);
+        work.any(|work| matches!(work.action, Action::RestoreNode(_)))
     }
 
     /// Gives the repository of every third history storage nodes.

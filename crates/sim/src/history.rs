@@ -78,10 +78,17 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
             (process, opened)
         };
         stage.note(format_args!("host {number} begins {action:?}"));
+        if stage.plan.restores_nodes() {
+            stage.world.state().copy_places(stage.places_of_nodes());
+        }
         let (repository, done) = match repository {
             Ok(repository) => {
                 let (site, process, there) = (host.site, &process, faults_there);
-                act(&Here { stage, host: number, site, process, there }, repository, *action)
+                let here = Here { stage, host: number, site, process, there };
+                stage.model().busy += 1;
+                let done = act(&here, repository, *action);
+                stage.model().busy -= 1;
+                done
             }
             Err(error) => (None, Err(error)),
         };
@@ -106,7 +113,7 @@ fn run_host(stage: &Stage, number: usize, host: &Host) {
 /// A process of a host at work.
 pub struct Here<'a> {
     pub stage: &'a Stage,
-    host: usize,
+    pub host: usize,
     pub site: usize,
     pub process: &'a Arc<Process>,
     /// The faults of the process at the other site.
@@ -217,6 +224,10 @@ fn act_in_place(at: &Here<'_>, repository: &Repository, action: Action) -> Resul
         Action::SweepNodes => nodes::sweep(repository).map(drop),
         Action::CutNode(which) => {
             nodes::cut(stage, which);
+            Ok(())
+        }
+        Action::RestoreNode(which) => {
+            nodes::restore(at, which);
             Ok(())
         }
         // The others change the places, or are no work of hosts.
@@ -391,8 +402,12 @@ pub fn backup(
     stage.model().begin_backup(attempt);
     let made = make(stage, process, repository, (content, attempt));
     stage.model().end_backup(attempt);
+    let warned = process.take_warned();
     let made = made?;
     stage.model().made(attempt, &made.snapshot, &made.tags);
+    if warned {
+        stage.model().needs_away(attempt, made.snapshot.id.0);
+    }
     Ok(made.snapshot.id)
 }
 

@@ -95,6 +95,14 @@ pub struct Model {
     made: BTreeMap<Origin, (Attempt, Facts)>,
     /// Snapshots by series and id.
     pub known: BTreeMap<(Called, u64), Known>,
+    /// How many backups of each series had been tried when a node lost something: those that were
+    /// made may have been lost with it.
+    risked: BTreeMap<(usize, Series), usize>,
+    /// Snapshots that were made while a node could not be reached that they need: whoever made them
+    /// was told so.
+    needing_away: BTreeSet<Origin>,
+    /// How many hosts do something.
+    pub busy: usize,
     /// The repositories of the sites.
     pub sites: Vec<RepositoryId>,
     /// The ids of all copies of a snapshot that were ever seen in a series.
@@ -139,6 +147,9 @@ impl Model {
             tried: BTreeMap::new(),
             made: BTreeMap::new(),
             known: BTreeMap::new(),
+            risked: BTreeMap::new(),
+            needing_away: BTreeSet::new(),
+            busy: 0,
             sites: Vec::new(),
             copies: BTreeMap::new(),
             excused: BTreeSet::new(),
@@ -160,6 +171,36 @@ impl Model {
             known.entry(*snapshot).or_insert_with(gone);
         }
         (self.known, self.copies, self.excused) = (known, copies, excused);
+    }
+
+    /// A node loses what was stored there lately.
+    pub fn lose(&mut self) {
+        self.risked = self.tried.iter().map(|(of, tried)| (*of, tried.len())).collect();
+    }
+
+    /// Whether a node has lost anything.
+    pub fn has_lost(&self) -> bool {
+        !self.risked.is_empty()
+    }
+
+    /// A snapshot needs a node that could not be reached when it was made.
+    pub fn needs_away(&mut self, by: Attempt, id: u64) {
+        self.needing_away.insert((by.site, id));
+    }
+
+    /// Whether a snapshot may have been lost: its backup did not begin after the last loss, or did
+    /// not see what was lost.
+    pub fn may_be_lost(&self, called: Called, id: u64) -> bool {
+        let of = (called.site, called.series);
+        let made = self.made.get(&(called.site, id)).map(|(by, _)| by.number);
+        let is_early = |number| self.risked.get(&of).is_some_and(|it| number < *it);
+        let saw = made.is_some_and(|number| !is_early(number));
+        self.has_lost() && (!saw || self.needing_away.contains(&(called.site, id)))
+    }
+
+    /// A snapshot that may have been lost is given up.
+    pub fn gives_up(&mut self, called: Called, id: u64) {
+        self.entry(called, id).is_living = None;
     }
 
     /// The time that a file gets which changes now.

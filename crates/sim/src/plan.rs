@@ -205,6 +205,8 @@ pub enum Action {
     RemoveNode(u64),
     /// Cuts a place of nodes off for a while.
     CutNode(u64),
+    /// Puts the disk of a node back to what it was when one of the actions before this one began.
+    RestoreNode(u64),
     /// Deletes what is dead or left over in all nodes.
     SweepNodes,
     /// Adds a key: a write-only one if `true`, otherwise a full one.

@@ -32,6 +32,8 @@ pub struct Process {
     pub skew_ns: i64,
     folders: bool,
     is_dead: AtomicBool,
+    /// Whether it has said that a node can't be reached which a series needs.
+    has_warned: AtomicBool,
     /// The folder of its caches, and what they keep.
     caches: OnceLock<(PathBuf, CachePolicy)>,
     /// The remaining faults, each with the number of matching operations before it.
@@ -57,6 +59,7 @@ impl Process {
             skew_ns: skew_minutes * MINUTE_NS,
             folders,
             is_dead: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
             caches: OnceLock::new(),
             faults: Mutex::default(),
             entropy: Mutex::new(Random(seed ^ u64::from(id) << 32)),
@@ -78,6 +81,12 @@ impl Process {
     pub fn use_caches(&self, folder: PathBuf, policy: CachePolicy) {
         // Who sets them twice means the first ones.
         let _ = self.caches.set((folder, policy));
+    }
+
+    /// Whether it has said since it was last asked that a node can't be reached which a series
+    /// needs.
+    pub fn take_warned(&self) -> bool {
+        self.has_warned.swap(false, Ordering::SeqCst)
     }
 
     /// Returns whether it has ended.
@@ -218,6 +227,9 @@ impl Observer for Process {
     fn event(&self, _: siltstone::OperationId, event: &siltstone::Event<'_>) {
         if let siltstone::Event::Warning(warning) = event {
             let id = self.id;
+            if warning.to_string().contains("cannot be restored until it is back") {
+                self.has_warned.store(true, Ordering::SeqCst);
+            }
             self.world.state().note(format_args!("process {id} warns: {warning}"));
         }
     }

@@ -43,6 +43,7 @@ fn try_verify(stage: &Stage) -> Result<()> {
         return look_at_both(stage);
     }
     nodes::complete(stage)?;
+    nodes::give_up_older(stage)?;
     take_out_conflicts(stage)?;
     let repository = open(stage, 0)?;
     let locations = repository.places();

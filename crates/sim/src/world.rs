@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Write as _};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use silt_format::{Error, ErrorKind, Result};
@@ -120,6 +121,9 @@ impl Place {
     }
 }
 
+/// What was once in places.
+type Copies = Vec<(usize, BTreeMap<Key, Object>)>;
+
 /// A change that takes effect later.
 struct Late {
     at_ns: i64,
@@ -145,6 +149,8 @@ pub struct State {
     /// The host that runs.
     turn: usize,
     late: Vec<Late>,
+    /// Older copies of places, by their age.
+    copies: Copies,
     random: Random,
     next_process: u32,
 }
@@ -172,6 +178,24 @@ impl State {
         let at_ns = self.now_ns.saturating_add(minutes_ns(minutes));
         self.late.push(Late { at_ns, place, change });
         self.late.sort_by_key(|late| late.at_ns);
+    }
+
+    /// Keeps a copy of these places that hold something.
+    pub fn copy_places(&mut self, places: Range<usize>) {
+        let held = places.map(|place| (place, self.places[place].objects.clone()));
+        self.copies.extend(held.filter(|(_, objects)| !objects.is_empty()));
+    }
+
+    /// Puts a place back to what it was when one of the copies was made; the place, or `None` if
+    /// there is none. What would take effect later there does not any more.
+    pub fn restore_copy(&mut self, which: u64) -> Option<usize> {
+        let count = silt_format::number::to_u64(self.copies.len());
+        let which = usize::try_from(which.checked_rem(count)?).ok()?;
+        let (place, objects) = self.copies[which].clone();
+        self.late.retain(|late| late.place != place);
+        self.places[place].objects = objects;
+        self.places[place].undone.clear();
+        Some(place)
     }
 
     /// Returns the id of a new process.
@@ -233,6 +257,7 @@ impl World {
             ready_ns,
             turn: hosts,
             late: Vec::new(),
+            copies: Vec::new(),
             random: Random(seed ^ 0x5eed),
             next_process: 0,
         };

@@ -153,7 +153,7 @@ impl Repository {
         let others = series.split_off(stores);
         for (id, name) in series {
             let number = self.number_of(id);
-            if number >= FIRST_NODE
+            if self.nodes().iter().any(|node| node.number == number && !node.is_taken_out())
                 && let Err(error) = marks::require(self, number)
                 && is_damage(&error)
             {

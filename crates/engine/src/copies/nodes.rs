@@ -124,8 +124,7 @@ impl Repository {
         for node in list.nodes.iter_mut().filter(|node| node.number == number) {
             node.take_out(is_lost);
         }
-        let left: Vec<String> = list.locations().into_iter().cloned().collect();
-        list.filling.retain(|filling| left.contains(filling));
+        list.forget_left();
         repository.put_places(here, &list, open)?;
         let repository = repository.reopen(here, &list, open)?;
         repository.put_empty_head(number, generation)?;
@@ -219,6 +218,7 @@ impl Repository {
         for node in list.nodes.iter_mut().filter(|node| node.number == number) {
             node.locations = vec![location.to_owned()];
         }
+        list.forget_left();
         repository.put_places(here, &list, open)?;
         Ok((repository.reopen(here, &list, open)?, report))
     }
@@ -253,6 +253,7 @@ impl Repository {
         if list.copies.is_empty() {
             list.copies.push(here.to_owned());
         }
+        list.forget_left();
         list
     }
 }

@@ -140,6 +140,10 @@ impl Repository {
         if self.nodes().iter().any(|node| node.number == number && node.is_taken_out()) {
             return Ok(report);
         }
+        if number >= FIRST_NODE {
+            // Who may refer to what it has lost can't be said.
+            marks::require(self, number)?;
+        }
         let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number);
         // The first build may have been interrupted, and have left something.
         let left = [names::containers(store), names::runs(store), names::dead_lists(store)];
@@ -149,8 +153,6 @@ impl Repository {
         {
             return Ok(report);
         }
-        // What it lost since is not there to be referred to, whatever its index says.
-        marks::require(self, number)?;
         let mut edit = Edit::begin_store(self, number)?;
         let verify = |repository: &Self, (id, _): (SeriesId, String)| repository.verify_history(id);
         self.each_beside(self.users(&edit.head)?, verify, |verified| {

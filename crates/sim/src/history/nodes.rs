@@ -13,6 +13,9 @@ const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 /// For how many minutes a place is cut off.
 const CUT_MINUTES: [u64; 4] = [5, 60, 600, 3000];
 
+/// For how many minutes whoever puts a disk back waits for others.
+const WAITS_MAX: usize = 3000;
+
 /// Adds, closes or moves a node. Returns the repository, if it is still open.
 pub fn change(
     at: &Here<'_>,
@@ -66,6 +69,26 @@ pub fn cut(stage: &Stage, which: u64) {
     let mut state = stage.world.state();
     state.note(format_args!("place {place} is cut off for {minutes} minutes"));
     state.places[place].away_until_ns = state.now_ns.saturating_add(minutes_ns(minutes));
+}
+
+/// Puts the disk of a node back to what it was, once all others have ended what they do: nobody can
+/// tell what a node loses that is written to it meanwhile.
+pub fn restore(at: &Here<'_>, which: u64) {
+    let Here { stage, host, .. } = *at;
+    for _ in 0..WAITS_MAX {
+        if stage.model().busy == 1 {
+            break;
+        }
+        stage.world.pass(host, minutes_ns(1));
+    }
+    if stage.model().busy > 1 {
+        return;
+    }
+    let restored = stage.world.state().restore_copy(which);
+    if let Some(place) = restored {
+        stage.model().lose();
+        stage.note(format_args!("place {place} is what it was before"));
+    }
 }
 
 /// Returns options with which a sweep removes everything dead.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use silt_format::{Error, ErrorKind, Result, names};
-use siltstone::Repository;
+use silt_format::{Error, ErrorKind, Id, Result, names};
+use siltstone::{Advice, DeleteMethod, Repository, SharedSweepOptions};
 
-use super::open_by;
+use super::{open_by, restore_all};
 use crate::history::Stage;
 use crate::history::nodes::{sweep, sweeping};
 use crate::stage::{LOCATIONS, listed, opener, place_to_open};
@@ -28,6 +28,36 @@ pub fn complete(stage: &Stage) -> Result<()> {
             let added = repository.add_node(here, &node.name, location, &opener(stage, &process));
             repository = added.map_err(|error| error.context("adding a node once more"))?;
         }
+    }
+    Ok(())
+}
+
+/// Does what OPERATIONS says if disks of nodes were put back: gives up those that have lost
+/// something, and deletes the snapshots that have been lost.
+pub fn give_up_older(stage: &Stage) -> Result<()> {
+    if !stage.model().has_lost() {
+        return Ok(());
+    }
+    let process = stage.process(stage.plan.auditor(), 0);
+    let mut repository = open_by(stage, 0, &process)?;
+    let here = LOCATIONS[listed(&repository, place_to_open(stage, 0))];
+    for node in repository.nodes().to_vec().iter().filter(|node| !node.is_taken_out()) {
+        let looked = repository
+            .sweep_store(node.number, &SharedSweepOptions { dry_run: true, ..sweeping() });
+        let is_older = looked.as_ref().err().and_then(Error::advice) == Some(&Advice::ReplaceNode);
+        if is_older {
+            stage.note(format_args!("node {} has lost something: {:?}", node.name, looked.err()));
+            repository =
+                repository.remove_node(here, &node.name, true, &opener(stage, &process))?;
+        }
+    }
+    for ((called, id), restored) in restore_all(stage, (&repository, 0), "with nodes put back")? {
+        let Err(error) = restored else { continue };
+        if !stage.model().may_be_lost(called, id) {
+            stage.violated(format!("{}@{id:016x} was lost with a node: {error}", called.name()));
+        }
+        repository.delete(called.name(), &[Id(id)], DeleteMethod::Exact)?;
+        stage.model().gives_up(called, id);
     }
     Ok(())
 }

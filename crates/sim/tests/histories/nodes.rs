@@ -209,3 +209,71 @@ fn a_change_that_was_made_in_two_copies_apart_is_one_change() {
 fn histories_of_storage_nodes_lose_nothing() {
     play_drawn(NODES_HISTORIES, Plan::draw_with_nodes);
 }
+
+/// The disk of a node is put back to what it was, and others back up who know nothing of it.
+#[test]
+fn what_a_node_has_lost_that_was_put_back_is_not_referred_to() {
+    let other = Action::Backup(Series::Other);
+    for which in 0..6 {
+        for action in [Action::SweepNodes, Action::MoveNode(4), Action::CloseNode(0), BACKUP] {
+            play_seeds(
+                &Plan {
+                    places: 1,
+                    nodes: 2,
+                    prelude: vec![Action::AddNode(0), BACKUP],
+                    hosts: vec![
+                        host(vec![
+                            does(0, other),
+                            does(0, BACKUP),
+                            does(0, Action::RestoreNode(which)),
+                            does(0, other),
+                            does(10, BACKUP),
+                        ]),
+                        host(vec![
+                            does(1, other),
+                            does(60, action),
+                            does(0, BACKUP),
+                            does(0, other),
+                        ]),
+                    ],
+                    ..Plan::default()
+                },
+                3,
+            );
+        }
+    }
+}
+
+/// Whoever has registered chunks dies before the node's head is durable, and another backup marks
+/// it; the power fails.
+#[test]
+fn a_head_is_durable_before_series_rely_on_it() {
+    for seed in [1_003_002_784, 1_003_003_279] {
+        let outcome = play(&Plan::draw_with_nodes(seed), true);
+        assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+    }
+}
+
+/// A move is interrupted, and another one leads elsewhere. The place that was being filled is then
+/// that of a new node.
+#[test]
+fn a_place_that_is_left_while_it_is_filled_can_be_that_of_another_node() {
+    let (one, back) = (Action::MoveNode(2), Action::MoveNode(0));
+    for nth in 0..8 {
+        let dies = |class| (Kind::Put, class, nth);
+        play_all(&Plan {
+            places: 1,
+            nodes: 3,
+            prelude: vec![Action::AddNode(0), BACKUP],
+            hosts: vec![host(vec![
+                fails(0, one, dies(Class::NodeContainers), Wrong::Kill),
+                does(0, back),
+                fails(0, Action::AddNode(2), dies(Class::Others), Wrong::Kill),
+                does(0, BACKUP),
+            ])],
+            ..Plan::default()
+        });
+    }
+    let outcome = play(&Plan::draw_with_nodes(998_021_088), true);
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
