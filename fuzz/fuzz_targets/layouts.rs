@@ -6,14 +6,14 @@ use libfuzzer_sys::fuzz_target;
 use silt_format::replica::{InitMessage, ReplicaMessage, SourceMessage};
 use silt_format::tree::TreePage;
 use silt_format::{
-    BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease,
+    BlockReader, CheckRecord, Config, Directory, Footer, HEADER_BYTES, Head, Header, Lease, Mark,
     MasterKey, Page, Places, Recipe, RunDirectory, SeriesRecord, Signed, Snapshot, WrappedKey,
     Writers, decode_blocks, decode_dead_ranges, decode_records, encode_dead_ranges,
 };
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first() else { return };
-    match choice % 26 {
+    match choice % 27 {
         0 => drop(Header::decode(bytes)),
         1 => drop(Footer::decode(bytes)),
         2 => {
@@ -93,6 +93,7 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(ReplicaMessage::decode(&message.encode()).ok(), Some(message));
             }
         }
+        25 => drop(Mark::decode(bytes)),
         24 => {
             drop(InitMessage::decode(bytes));
             // A fuzzer finds no hashes.

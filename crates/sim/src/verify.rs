@@ -10,7 +10,7 @@ use silt_format::names::Numbered;
 use silt_format::{ErrorKind, Result, names};
 use silt_storage::CachePolicy;
 use siltstone::storage::{CACHE_POLICY, READER_CACHE_POLICY};
-use siltstone::{CheckOptions, DataCheck, HealOptions, Repository};
+use siltstone::{CheckOptions, Damage, DataCheck, HealOptions, Repository};
 
 use crate::called::Called;
 use crate::history::{self, LOCATIONS, Stage, all_data, backup, optimize, reclaim, restore, sweep};
@@ -245,8 +245,9 @@ pub fn look(
     // A process that added or removed a key may have died between the key and its copy.
     let is_half = |name: &str| names::key_id(name).is_some();
     if let Some(damage) = report.damage.iter().find(|damage| !is_half(&damage.object)) {
-        let (object, error) = (&damage.object, &damage.error);
-        stage.violated(format!("site {site}, {by}: {object} is damaged: {error}"));
+        let Damage { object, error, affected, .. } = damage;
+        let message = format!("site {site}, {by}: {object} is damaged: {error}, for {affected:?}");
+        stage.violated(message);
     }
     Ok(())
 }

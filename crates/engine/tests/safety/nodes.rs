@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use silt_format::names::Numbered;
-use silt_format::{ErrorKind, KdfCost, KeyLabel, Level, Result};
+use silt_format::{Error, ErrorKind, KdfCost, KeyLabel, Level, Result};
 use silt_storage::{
     ByteRange, Fault, FaultStorage, Key, MemoryStorage, Operation, OperationKind, PutMode, Storage,
     list_all,
@@ -519,6 +519,43 @@ fn an_older_head_of_a_node_is_not_used() {
     assert!(warned.iter().any(|warning| warning.contains("as it was before")), "{warned:?}");
     drop(warned);
     assert_restores(&repository, "a", &gone);
+}
+
+/// A move that was interrupted is undone by another one; the place that was left is then that of a
+/// new node, which has all that it ever had.
+#[test]
+fn a_place_that_was_left_while_it_was_filled_is_complete_for_another_node() {
+    for opens in 1..20 {
+        let (storage, world, repository) = with_nodes(&["one"]);
+        let whole: Arc<dyn Storage> = storage;
+        let place = |name: &str| Ok(Folder::of(&whole, name));
+        kit::backup(&repository, "a", &kit::image(1, 300)).unwrap();
+        let left = AtomicUsize::new(opens);
+        let dying = |name: &str| {
+            if name == "two" && left.fetch_sub(1, Ordering::SeqCst) <= 1 {
+                return Err(Error::new(ErrorKind::Unavailable, "it has just gone away"));
+            }
+            Ok(Folder::of(&whole, name))
+        };
+        if repository.move_node("main", "one", "two", &dying).is_ok() {
+            assert!(opens > 2, "{opens}");
+            return;
+        }
+        let repository = open(&whole, &world).unwrap();
+        let is_filling = |repository: &Repository| {
+            let places = repository.places().into_iter();
+            places.filter(|place| place.is_filling).count() > 0
+        };
+        if !is_filling(&repository) {
+            continue;
+        }
+        let (repository, _) = repository.move_node("main", "one", "one", &place).unwrap();
+        let repository = repository.add_node("main", "two", "two", &place).unwrap();
+        assert!(!is_filling(&repository), "{opens}");
+        kit::backup(&repository, "b", &kit::image(2, 300)).unwrap();
+        assert!(check(&repository).damage.is_empty());
+    }
+    panic!("it is never moved");
 }
 
 /// A node goes away while its containers are registered; it is back when the backup ends.

@@ -45,6 +45,7 @@ pub fn decode(name: &str, bytes: &[u8]) -> Result<(), silt_format::Error> {
         "config" | "config-append-only" => Config::decode(bytes).map(drop),
         "series" => SeriesRecord::decode(bytes).map(drop),
         "lease" => Lease::decode(bytes).map(drop),
+        "mark" => silt_format::Mark::decode(bytes).map(drop),
         "places" | "places-nodes" => silt_format::Places::decode(bytes).map(drop),
         "writers" => silt_format::Writers::decode(bytes).map(drop),
         "signed" => {

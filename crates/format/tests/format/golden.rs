@@ -6,8 +6,8 @@ use silt_format::replica::{Hello, InitMessage, ReplicaMessage, ReplicaRole, Sour
 use silt_format::tree::TreePage;
 use silt_format::{
     ApplicationRun, BlockReader, CheckRecord, Config, Directory, ErrorKind, Footer, HEADER_BYTES,
-    Hashed, Head, Header, HostKeys, KeyLabel, Keyring, Lease, ObjectKind, Page, Recipe, SealScheme,
-    SeriesRecord, Snapshot, WrappedKey, decode_blocks,
+    Hashed, Head, Header, HostKeys, KeyLabel, Keyring, Lease, Mark, ObjectKind, Page, Recipe,
+    SealScheme, SeriesRecord, Snapshot, WrappedKey, decode_blocks,
 };
 
 use crate::{messages, values};
@@ -81,6 +81,7 @@ fn every_layout_of_version_1_is_read() {
     assert_eq!(append_only, values::config_append_only());
     assert_eq!(SeriesRecord::decode(&golden("series")).unwrap(), values::series_record());
     assert_eq!(Lease::decode(&golden("lease")).unwrap(), values::lease());
+    assert_eq!(Mark::decode(&golden("mark")).unwrap(), values::mark());
     assert_eq!(silt_format::Places::decode(&golden("places")).unwrap(), values::places());
     let nodes = silt_format::Places::decode(&golden("places-nodes")).unwrap();
     assert_eq!(nodes, values::places_with_nodes());

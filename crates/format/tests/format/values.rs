@@ -8,7 +8,7 @@ use silt_format::{
     ApplicationRun, BlockEntry, BlockKind, BlockRef, ByteSpan, CheckRecord, Checkpoint, Chunking,
     Config, ContentHash, DamagedSlots, DeadListRef, DeadRange, DeletedEntry, Delta, Directory,
     Fingerprint, Footer, Frame, Head, Header, HeaderRest, HostKeys, Id, KdfCost, KeyLabel, Keyring,
-    LeakForecast, Lease, Level, LevelBytes, Link, MapProof, MapRoot, MasterKey, ObjectKind,
+    LeakForecast, Lease, Level, LevelBytes, Link, MapProof, MapRoot, Mark, MasterKey, ObjectKind,
     ObjectSet, ObjectTag, Page, Period, Recipe, RecipeChunk, Record, Reference, RepositoryId,
     RetentionPolicy, Role, RunBlock, RunDirectory, RunFilter, RunRef, RunUse, SealScheme,
     SegmentDigest, SegmentEntry, SeriesId, SeriesRecord, Signatures, Signer, SigningSeed, Snapshot,
@@ -543,6 +543,10 @@ pub fn lease() -> Lease {
     }
 }
 
+pub fn mark() -> Mark {
+    Mark { writer: [9; 16] }
+}
+
 pub fn check_record() -> CheckRecord {
     CheckRecord {
         pass_started_s: 11,
@@ -597,6 +601,7 @@ pub fn encoded() -> Vec<(&'static str, Vec<u8>)> {
         ("key-alone", alone_key()),
         ("series", series_record().encode()),
         ("lease", lease().encode()),
+        ("mark", mark().encode()),
         ("places", places().encode()),
         ("places-nodes", places_with_nodes().encode()),
         ("head-node", head_node().encode()),

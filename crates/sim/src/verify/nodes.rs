@@ -6,8 +6,9 @@ use silt_format::{Error, ErrorKind, Id, Result, names};
 use siltstone::{Advice, DeleteMethod, Repository, SharedSweepOptions};
 
 use super::{open_by, restore_all};
-use crate::history::Stage;
+use crate::called::Called;
 use crate::history::nodes::{sweep, sweeping};
+use crate::history::{Stage, all_data};
 use crate::stage::{LOCATIONS, listed, opener, place_to_open};
 
 /// Continues what was interrupted while nodes were added.
@@ -52,13 +53,38 @@ pub fn give_up_older(stage: &Stage) -> Result<()> {
         }
     }
     for ((called, id), restored) in restore_all(stage, (&repository, 0), "with nodes put back")? {
-        let Err(error) = restored else { continue };
-        if !stage.model().may_be_lost(called, id) {
-            stage.violated(format!("{}@{id:016x} was lost with a node: {error}", called.name()));
+        if let Err(error) = restored {
+            give_up(stage, &repository, (called, id), &error.to_string())?;
         }
-        repository.delete(called.name(), &[Id(id)], DeleteMethod::Exact)?;
-        stage.model().gives_up(called, id);
     }
+    // A tree may also have lost what none of its files has any more.
+    let damaged = repository.check(&all_data())?.damage;
+    let affected =
+        damaged.iter().flat_map(|damage| damage.affected.iter().map(move |it| (damage, it)));
+    for (damage, affected) in affected {
+        let called = Called::all(0).find(|called| called.name() == affected.series);
+        let Some((called, id)) = called.zip(affected.snapshot) else { continue };
+        match give_up(stage, &repository, (called, id.0), &damage.error) {
+            // It has been given up for another volume.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a snapshot that was lost with a node.
+fn give_up(
+    stage: &Stage,
+    repository: &Repository,
+    (called, id): (Called, u64),
+    why: &str,
+) -> Result<()> {
+    if !stage.model().may_be_lost(called, id) {
+        stage.violated(format!("{}@{id:016x} was lost with a node: {why}", called.name()));
+    }
+    repository.delete(called.name(), &[Id(id)], DeleteMethod::Exact)?;
+    stage.model().gives_up(called, id);
     Ok(())
 }
 
