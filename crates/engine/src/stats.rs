@@ -8,6 +8,8 @@ use silt_format::{Error, ErrorKind, Head, LevelBytes, Result, SeriesId, names};
 use silt_repository::chunks::open_container;
 use silt_repository::event::Warning;
 use silt_repository::objects::is_damage;
+use silt_repository::stores::CommonStore;
+use silt_runs::marks::Marks;
 
 use crate::repository::Repository;
 
@@ -93,7 +95,7 @@ pub struct NodeStatus {
     pub container_bytes: u64,
     /// Number of backups that have reserved container numbers; some may have ended.
     pub backups: u64,
-    /// The reason why it can't be reached.
+    /// The reason why it can't be reached, or is not used.
     pub failure: Option<String>,
     /// Whether it was taken out although snapshots may need its chunks.
     pub is_lost: bool,
@@ -124,7 +126,7 @@ impl Repository {
                 is_lost: node.is_lost(),
                 ..NodeStatus::default()
             };
-            if let Err(error) = self.count_node(store.id, &mut status) {
+            if let Err(error) = self.count_node(&store, &mut status) {
                 if error.kind() == ErrorKind::Interrupted {
                     return Err(error);
                 }
@@ -135,19 +137,20 @@ impl Repository {
         Ok(all)
     }
 
-    fn count_node(&self, store: SeriesId, status: &mut NodeStatus) -> Result<()> {
-        if !self.objects.keys.opens(store) {
+    fn count_node(&self, store: &CommonStore, status: &mut NodeStatus) -> Result<()> {
+        if !self.objects.keys.opens(store.id) {
             return Ok(());
         }
-        let head = self.head(store)?;
+        let marks = Marks::list(self, store.number)?;
+        let head = self.head(store.id)?;
         // A backup may have several ranges of containers.
         let writers = head.iter().flat_map(|head| &head.store_writers);
         status.backups = to_u64(writers.map(|it| it.session).collect::<BTreeSet<_>>().len());
-        for item in self.objects.names(&names::containers(store), None)? {
+        for item in self.objects.names(&names::containers(store.id), None)? {
             status.containers += 1;
             status.container_bytes += item?.1;
         }
-        Ok(())
+        if status.locations.is_empty() { Ok(()) } else { marks.require(head.as_ref()) }
     }
 
     /// Counts the objects of a series.

@@ -98,7 +98,7 @@ impl Repository {
     /// same call continues.
     ///
     /// Fails with `Denied` if the node has chunks, or a snapshot refers to some that it does not
-    /// have any more. `is_lost` gives up those that can't be reached, or are lost because the node
+    /// have any more; with `Corrupt` if it is an older copy. `is_lost` gives up those that can't be reached, or are lost because the node
     /// has an older state than series know: snapshots that need them are damaged from then on, and
     /// the next backups store again what they need. Without it, this fails also if the node can't
     /// be reached.
@@ -155,6 +155,9 @@ impl Repository {
                 head.map_err(|error| error.context(format!("look what {} has", store.shown)))?
             }
         };
+        if !is_lost {
+            marks.require(head.as_ref())?;
+        }
         let generation = head.as_ref().map_or(0, |head| head.generation);
         let heads = self.heads(&[])?;
         let is_behind = heads.iter().any(|head| head.seen(number) > generation)

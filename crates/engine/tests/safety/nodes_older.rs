@@ -75,7 +75,9 @@ fn an_older_copy_of_a_node_gets_nothing_and_is_never_referred_to() {
     // It is given up, though it has containers.
     let (denied, _) = stranger(&whole, 60);
     let error = denied.remove_node("main", "one", false, &place).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!((error.kind(), error.advice()), (ErrorKind::Corrupt, Some(&Advice::ReplaceNode)));
+    let [status] = &host.node_status().unwrap()[..] else { panic!("there is one node") };
+    assert!(status.failure.as_ref().is_some_and(|it| it.contains("older copy")), "{status:?}");
     let (host, _) = stranger(&whole, 70);
     let host = host.remove_node("main", "one", true, &place).unwrap();
     for (series, image) in [("a", &kept), ("b", &lost), ("c", &lost)] {

@@ -56,7 +56,9 @@ impl<'s> Each<'s> {
     fn failed(&mut self, what: &str, error: silt_format::Error) {
         self.session.reporter.finish();
         let status = exit_code(&error);
-        let message = format!("{what}: {}", Failure::from(error));
+        let message = Failure::from(error).to_string();
+        let message =
+            if message.starts_with(what) { message } else { format!("{what}: {message}") };
         output::error(self.session.global.json, &message, status);
         self.worsen(status);
     }
