@@ -253,11 +253,7 @@ impl Repository {
         let of_key = |name: &str| keys.iter().find(|(_, known, _)| known == name);
         let object = of_key(&names::key(*id)).or_else(|| of_key(&names::key_copy(*id)));
         if let Some((_, _, object)) = object.filter(|(_, _, object)| !is_write_key(object)) {
-            let last = || {
-                Error::invalid(
-                    "this is the last intact key that reads data; without it nothing can be read",
-                )
-            };
+            let last = || Error::invalid("this is the last intact key that reads data");
             self.objects.load_writers(None)?;
             let (_, writers) = self.objects.believed.writers();
             if !reads_without(&keys, &writers, *id) {
@@ -325,6 +321,9 @@ impl Repository {
                 found.push(series);
             }
         }
+        // Those of nodes are in places of their own.
+        let nodes = self.nodes().iter().filter(|node| !node.is_taken_out());
+        found.extend(nodes.map(|node| self.store(node.number).id));
         Ok(found)
     }
 }

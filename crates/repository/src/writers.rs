@@ -73,8 +73,10 @@ impl Objects {
     /// keys that were removed.
     pub fn load_writers(&self, root: Option<&[Key]>) -> Result<bool> {
         let known = self.seen.newest(SeriesId::NONE);
-        let newest = match root {
-            Some(root) => root.iter().filter_map(|key| names::writers_number(key.as_str())).max(),
+        let of_root =
+            root.into_iter().flatten().filter_map(|it| names::writers_number(it.as_str()));
+        let newest = match of_root.max().filter(|number| *number >= known) {
+            Some(number) => Some(number),
             None => self.newest_writers()?,
         };
         let Some(number) = newest else {

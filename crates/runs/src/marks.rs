@@ -12,7 +12,7 @@ use silt_repository::beside::each_beside;
 use silt_repository::event::Warning;
 use silt_repository::heads::{self, GENERATION_MAX, HEADS_KEPT, Reading};
 use silt_repository::objects::{Address, is_damage, key};
-use silt_repository::settle::settle_head;
+use silt_repository::settle::{settle_head, verify_unchanged};
 
 /// The marks of a node, listed before its head is read: others raise them meanwhile.
 pub struct Marks<'r> {
@@ -42,15 +42,19 @@ impl<'r> Marks<'r> {
 
     /// The newest mark that counts.
     ///
-    /// One that can't be read, or that a key has signed that may not remove, does not count. Such a
-    /// key could have the administrator give up good nodes.
+    /// One that can't be read does not count, nor one that a key has signed that may not remove, or
+    /// was removed before. Such a key could have the administrator give up good nodes.
     fn believed(&self) -> Result<Option<(u64, Mark)>> {
         let objects = &self.repository.objects;
         for (generation, name) in &self.listed {
             let address = Address::new(ObjectKind::Mark, self.store, *generation);
             let signed = objects.get_signed(name, address);
-            match signed.and_then(|(plain, by)| Ok((Mark::decode(&plain)?, by.may_remove))) {
-                Ok((mark, true)) if *generation <= GENERATION_MAX => {
+            match signed.and_then(|(plain, by)| Ok((Mark::decode(&plain)?, by))) {
+                Ok((mark, by))
+                    if by.may_remove
+                        && by.reaches(self.store, *generation).is_ok()
+                        && *generation <= GENERATION_MAX =>
+                {
                     return Ok(Some((*generation, mark)));
                 }
                 Ok(_) => {}
@@ -61,30 +65,29 @@ impl<'r> Marks<'r> {
         Ok(None)
     }
 
-    /// The generation that series rely on, if the node with this newest head does not have it, or
-    /// another head under its number: what was stored there since is lost. 0 if it has it.
+    /// The generation that series rely on, if the node does not have that head, or another one under
+    /// its number: what was stored there since is lost. 0 if it has it. `newest` is the node's
+    /// newest head, read after the marks were listed.
     pub fn lost(&self, newest: Option<&Head>) -> Result<u64> {
         let Some((generation, mark)) = self.believed()? else { return Ok(0) };
-        let objects = &self.repository.objects;
-        let has = match newest {
-            Some(head) if head.generation == generation => head.writer == mark.writer,
-            Some(head) if head.generation > generation => {
-                let name = Numbered::Head.name(self.store, generation);
-                match heads::judge(objects, self.store, &name) {
-                    Ok(Reading::Good(head, _)) => head.writer == mark.writer,
-                    Ok(Reading::Refused(_)) => true,
-                    // A sweep removes old heads, which has looked at the mark before. A newer one
-                    // would stay: somebody who slept has committed beyond what the node has.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {
-                        head.generation >= generation.saturating_add(HEADS_KEPT)
-                    }
-                    Err(error) if is_damage(&error) => true,
-                    Err(error) => return Err(error),
-                }
+        let newest = newest.map_or((0, [0; 16]), |head| (head.generation, head.writer));
+        if newest == (generation, mark.writer) || is_old(generation, newest.0) {
+            return Ok(0);
+        }
+        let name = Numbered::Head.name(self.store, generation);
+        match heads::judge(&self.repository.objects, self.store, &name) {
+            Ok(Reading::Good(head, _)) if head.writer == mark.writer => Ok(0),
+            Ok(Reading::Good(..)) => Ok(generation),
+            Ok(Reading::Refused(error)) => Err(error.context("the newest marked head")),
+            // A sweep may have removed it since.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let newest = self.repository.store_generation(self.number)?;
+                Ok(if is_old(generation, newest) { 0 } else { generation })
             }
-            _ => false,
-        };
-        Ok(if has { 0 } else { generation })
+            // It is there.
+            Err(error) if is_damage(&error) => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     /// Fails with `Corrupt` if the node has lost what series rely on.
@@ -102,10 +105,23 @@ impl<'r> Marks<'r> {
         Err(Error::corrupt(message).with_advice(Advice::ReplaceNode))
     }
 
-    /// The newest head of the node; fails as [`require`](Self::require) does.
+    /// The newest head of the node that counts, under its own number, if the node has what series
+    /// rely on; `None` if it has none. Fails as [`require`](Self::require) does, and with `Busy` if
+    /// the node was moved meanwhile: where it was before, it is older.
     fn head(&self) -> Result<Option<Head>> {
-        let head = heads::newest(&self.repository.objects, self.store)?;
-        self.require(head.as_ref()).map(|()| head)
+        let objects = &self.repository.objects;
+        let mut newest = None;
+        for item in heads::all(objects, self.store) {
+            match heads::judge(objects, self.store, &item?.1)? {
+                Reading::Good(head, _) => {
+                    newest = Some(*head);
+                    break;
+                }
+                Reading::Refused(_) => {}
+            }
+        }
+        verify_unchanged(objects)?;
+        self.require(newest.as_ref()).map(|()| newest)
     }
 
     /// Adds one for this head, and removes those below it.
@@ -117,11 +133,26 @@ impl<'r> Marks<'r> {
         let authority = self.repository.required_authority()?;
         let signer = authority.as_deref().unwrap_or(&objects.signer);
         let object = objects.sealed_by(signer, address, &mark.encode())?;
-        match objects.put_pieces(&name, address.kind, &[object.into()]) {
+        let put = || objects.put_pieces(&name, address.kind, &[object.clone().into()]).map(drop);
+        match put() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                objects.storage.settle(&key(&name)?)?;
+                if Self::list(self.repository, self.number)?.believed()? == Some((generation, mark))
+                {
+                    objects.storage.settle(&key(&name)?)?;
+                } else {
+                    // It is damaged, or somebody has put it there who may not.
+                    match objects.delete(std::slice::from_ref(&name)) {
+                        Err(error) if error.kind() == ErrorKind::Denied => {
+                            let consequence = "the node's newest head is not marked";
+                            self.repository.warn(Warning::after(&error, consequence));
+                            return Ok(());
+                        }
+                        deleted => deleted?,
+                    }
+                    put()?;
+                }
             }
-            put => put.map(drop)?,
+            put => put?,
         }
         self.remove_below(generation)
     }
@@ -146,32 +177,35 @@ impl<'r> Marks<'r> {
 ///
 /// Call it when all that the head refers to is registered. A key that may not remove does nothing:
 /// whoever has registered what it has found marks it. Fails with `Corrupt` if a node was replaced
-/// by an older copy meanwhile.
+/// by an older copy meanwhile, and with `Unavailable` if one can't be reached any more.
 pub fn raise(repository: &Repository, nodes: Vec<u16>) -> Result<()> {
     if repository.required_authority().is_err() {
         return Ok(());
     }
-    each_beside(repository, nodes, raise_one, |raised| match raised {
-        // It was there when the backup began, and nothing was written to it.
-        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(()),
-        raised => raised,
-    })
+    each_beside(repository, nodes, raise_one, |raised| raised)
 }
 
 /// Raises the mark of a node to its newest head.
 pub fn raise_one(repository: &Repository, number: u16) -> Result<()> {
     let marks = Marks::list(repository, number)?;
     let Some(head) = marks.head()? else { return Ok(()) };
+    let objects = &repository.objects;
     // Its writer may have died before it was durable, and the power may still fail.
-    settle_head(&repository.objects, (marks.store, head.generation), &head.name)?;
-    match marks.listed.iter().find(|(mark, _)| *mark == head.generation) {
-        // Whoever wrote it may have died before every place had it.
-        Some((_, name)) => repository.objects.storage.settle(&key(name)?),
-        None => marks.put(&head),
+    settle_head(objects, (marks.store, head.generation), &head.name)?;
+    if marks.believed()? != Some((head.generation, Mark { writer: head.writer })) {
+        return marks.put(&head);
     }
+    // Whoever wrote it may have died before every place had it.
+    objects.storage.settle(&key(&Numbered::Mark.name(marks.store, head.generation))?)
 }
 
 /// Fails with `Corrupt` if a node has lost what series rely on.
 pub fn require(repository: &Repository, number: u16) -> Result<()> {
     Marks::list(repository, number)?.head().map(drop)
+}
+
+/// Whether a head of this generation may have been removed since, and its number given again to
+/// somebody who slept: a sweep has looked at the mark before.
+fn is_old(generation: u64, newest: u64) -> bool {
+    newest >= generation.saturating_add(HEADS_KEPT)
 }

@@ -101,6 +101,8 @@ pub struct Model {
     /// Snapshots that were made while a node could not be reached that they need: whoever made them
     /// was told so.
     needing_away: BTreeSet<Origin>,
+    /// The places that were put back to what they were.
+    pub restored: BTreeSet<usize>,
     /// How many hosts do something.
     pub busy: usize,
     /// The repositories of the sites.
@@ -149,6 +151,7 @@ impl Model {
             known: BTreeMap::new(),
             risked: BTreeMap::new(),
             needing_away: BTreeSet::new(),
+            restored: BTreeSet::new(),
             busy: 0,
             sites: Vec::new(),
             copies: BTreeMap::new(),
@@ -173,8 +176,9 @@ impl Model {
         (self.known, self.copies, self.excused) = (known, copies, excused);
     }
 
-    /// A node loses what was stored there lately.
-    pub fn lose(&mut self) {
+    /// The node in this place loses what was stored there lately.
+    pub fn lose(&mut self, place: usize) {
+        self.restored.insert(place);
         self.risked = self.tried.iter().map(|(of, tried)| (*of, tried.len())).collect();
     }
 

@@ -140,9 +140,12 @@ impl Repository {
         if self.nodes().iter().any(|node| node.number == number && node.is_taken_out()) {
             return Ok(report);
         }
-        if number >= FIRST_NODE {
-            // Who may refer to what it has lost can't be said.
+        let is_node = number >= FIRST_NODE;
+        if is_node && options.dry_run {
             marks::require(self, number)?;
+        } else if is_node {
+            // Before old heads are removed, which are looked for by the mark.
+            marks::raise_one(self, number)?;
         }
         let store = self.objects.keys.store_id(DEFAULT_DOMAIN, number);
         // The first build may have been interrupted, and have left something.
@@ -162,7 +165,7 @@ impl Repository {
         edit.end_writers(options.dry_run)?;
         Sweep { edit: &mut edit, number, options, counters }.run(&mut report)?;
         edit.finish()?;
-        if number >= FIRST_NODE && !options.dry_run {
+        if is_node && !options.dry_run {
             marks::raise_one(self, number)?;
         }
         Ok(report)

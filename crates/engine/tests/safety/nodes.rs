@@ -12,8 +12,8 @@ use silt_storage::{
     list_all,
 };
 use siltstone::{
-    Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, Protection, ReclaimOptions,
-    Repository, SharedSweepOptions, SharedSweepReport,
+    Administrator, CheckOptions, CheckReport, DataCheck, DeleteMethod, KeyAccess, Protection,
+    ReclaimOptions, Repository, SharedSweepOptions, SharedSweepReport,
 };
 
 use crate::kit::{self, Folder, MemorySource, World};
@@ -519,6 +519,42 @@ fn an_older_head_of_a_node_is_not_used() {
     assert!(warned.iter().any(|warning| warning.contains("as it was before")), "{warned:?}");
     drop(warned);
     assert_restores(&repository, "a", &gone);
+}
+
+/// What a key has written to nodes counts after the key was removed.
+#[test]
+fn nodes_stay_whole_when_the_key_is_removed_that_wrote_to_them() {
+    let (disks, world) = (Disks::with(&["main", "one"]), World::new(1));
+    let place = |name: &str| disks.open(name);
+    let (cost, label) = (KdfCost { memory_kib: 8 << 10, passes: 1, lanes: 1 }, KeyLabel::default());
+    let protection =
+        Protection::Password { password: b"first".to_vec(), cost, label: label.clone() };
+    let context = world.context();
+    let main = disks.get("main");
+    let made = Repository::init(main.clone(), context, kit::config(), &protection, None).unwrap();
+    let repository = made.add_node("main", "n1", "one", &place).unwrap();
+    let (image, other) = (kit::image(1, 700), kit::image(2, 300));
+    kit::backup(&repository, "a", &image).unwrap();
+    let second = repository.add_key(kit::PASSWORD, cost, &label, &KeyAccess::full()).unwrap();
+    let host = disks.repository("main", &world).unwrap();
+    // Registered by one key after the other, and the newest by the one that goes.
+    kit::backup(&host, "b", &other).unwrap();
+    kit::backup(&repository, "c", &kit::image(3, 300)).unwrap();
+    let keys = host.keys().unwrap();
+    let first = keys.iter().find(|key| key.id != second).unwrap().id;
+    host.remove_key(&first.to_string()).unwrap();
+    let host = disks.repository("main", &world).unwrap();
+    for (series, image) in [("a", &image), ("b", &other), ("c", &kit::image(3, 300))] {
+        assert_restores(&host, series, image);
+        let report = kit::backup(&host, series, image).unwrap();
+        assert_eq!(report.snapshot.volumes[0].levels.get(Level::New), 0, "{series}");
+    }
+    sweep(&host).unwrap();
+    assert!(check(&host).damage.is_empty());
+    assert!(world.warnings.lock().unwrap().is_empty());
+    for (series, image) in [("a", &image), ("b", &other), ("c", &kit::image(3, 300))] {
+        assert_restores(&host, series, image);
+    }
 }
 
 /// A move that was interrupted is undone by another one; the place that was left is then that of a

@@ -135,6 +135,21 @@ fn the_mark_of_a_node_follows_its_head() {
     assert_eq!(marks(&storage), before, "nothing was registered");
 }
 
+/// A mark that is damaged, or that somebody put there who may not, is replaced by the next backup.
+#[test]
+fn a_mark_that_does_not_count_is_replaced() {
+    let (storage, _, repository) = with_nodes(&["one"]);
+    let image = kit::image(1, 700);
+    kit::backup(&repository, "a", &image).unwrap();
+    let name = forger::all_names(&storage, &format!("main/{}", names::MARKS)).remove(0);
+    forger::replace(&storage, &name, &[7; 150]);
+    let marks =
+        || silt_runs::marks::Marks::list(&repository, FIRST_NODE).unwrap().newest().unwrap();
+    assert_eq!(marks(), 0);
+    kit::backup(&repository, "a", &image).unwrap();
+    assert_eq!(marks(), repository.store_generation(FIRST_NODE).unwrap());
+}
+
 /// Whoever has stolen a host that may not remove must not have an administrator give up good nodes.
 #[test]
 fn a_mark_counts_only_if_a_key_that_may_remove_has_signed_it() {

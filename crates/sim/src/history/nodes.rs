@@ -86,7 +86,7 @@ pub fn restore(at: &Here<'_>, which: u64) {
     }
     let restored = stage.world.state().restore_copy(which);
     if let Some(place) = restored {
-        stage.model().lose();
+        stage.model().lose(place);
         stage.note(format_args!("place {place} is what it was before"));
     }
 }

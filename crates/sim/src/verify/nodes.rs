@@ -9,6 +9,7 @@ use super::{open_by, restore_all};
 use crate::called::Called;
 use crate::history::nodes::{sweep, sweeping};
 use crate::history::{Stage, all_data};
+use crate::plan::{Action, Work};
 use crate::stage::{LOCATIONS, listed, opener, place_to_open};
 
 /// Continues what was interrupted while nodes were added.
@@ -42,11 +43,25 @@ pub fn give_up_older(stage: &Stage) -> Result<()> {
     let process = stage.process(stage.plan.auditor(), 0);
     let mut repository = open_by(stage, 0, &process)?;
     let here = LOCATIONS[listed(&repository, place_to_open(stage, 0))];
+    for ((called, id), restored) in restore_all(stage, (&repository, 0), "as nodes were put back")?
+    {
+        if let Err(error) = restored
+            && !stage.model().may_be_lost(called, id)
+        {
+            stage.violated(format!("{}@{id:016x} was lost with a node: {error}", called.name()));
+        }
+    }
     for node in repository.nodes().to_vec().iter().filter(|node| !node.is_taken_out()) {
         let looked = repository
             .sweep_store(node.number, &SharedSweepOptions { dry_run: true, ..sweeping() });
         let is_older = looked.as_ref().err().and_then(Error::advice) == Some(&Advice::ReplaceNode);
         if is_older {
+            let moves = |work: &Work| matches!(work.action, Action::MoveNode(_));
+            let may_move = stage.plan.hosts.iter().flat_map(|host| &host.work).any(moves);
+            let mut places = node.locations.iter().filter_map(|it| stage.place_at(it));
+            if !may_move && !places.any(|place| stage.model().restored.contains(&place)) {
+                stage.violated(format!("node {} is taken for an older copy", node.name));
+            }
             stage.note(format_args!("node {} has lost something: {:?}", node.name, looked.err()));
             repository =
                 repository.remove_node(here, &node.name, true, &opener(stage, &process))?;
