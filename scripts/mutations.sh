@@ -100,11 +100,11 @@ mutate reserved "$engine/deletion/named.rs" 's/ \|\| is_reserved\(name\)//'
 # A node is taken out that was empty before the list said that nobody may write to it.
 mutate removed-nodes "$engine/copies/nodes.rs" 's/let generation = repository\.verify_removable\(number, is_lost\)\?;/let generation = 0;/'
 # A node that is an older copy is used like any other.
-mutate older-nodes crates/runs/src/marks.rs 's/Ok\(if has \{ 0 \} else \{ generation \}\)/Ok(if has { 0 } else { 0 * generation })/'
+mutate older-nodes crates/runs/src/marks.rs 's/let Some\(\(generation, mark\)\) = self\.newest else/let Some((generation, mark)) = self.newest.filter(|_| false) else/'
 # Nobody says which head of a node series rely on.
 mutate unmarked-nodes crates/backup/src/session.rs 's/silt_runs::marks::raise\(self\.repository, self\.nodes\.numbers\(\)\)\?;//'
 # Series rely on a head of a node that the power may take away.
-mutate settled-marks crates/runs/src/marks.rs 's/settle_head\(&repository\.objects, [^;]*;//'
+mutate settled-marks crates/runs/src/marks.rs 's/settle_head\(objects, [^;]*;//'
 # Whoever moves a node takes what is in the cache for what is in the place.
 mutate cached-configurations "$engine/copies/change.rs" 's/self\.emptied\(\), /Ok(None), /'
 mode=

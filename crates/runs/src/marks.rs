@@ -21,6 +21,8 @@ pub struct Marks<'r> {
     store: SeriesId,
     /// Generations and names, the newest first.
     listed: Vec<(u64, String)>,
+    /// The newest one that counts.
+    newest: Option<(u64, Mark)>,
 }
 
 impl<'r> Marks<'r> {
@@ -32,44 +34,20 @@ impl<'r> Marks<'r> {
             let (name, _) = item?;
             listed.extend(Numbered::Mark.number_of(store, &name).map(|number| (number, name)));
         }
-        Ok(Self { repository, number, store, listed })
+        let newest = believed(repository, store, &listed)?;
+        Ok(Self { repository, number, store, listed, newest })
     }
 
     /// The generation of the newest mark; 0 if there is none.
-    pub fn newest(&self) -> Result<u64> {
-        Ok(self.believed()?.map_or(0, |(generation, _)| generation))
-    }
-
-    /// The newest mark that counts.
-    ///
-    /// One that can't be read does not count, nor one that a key has signed that may not remove, or
-    /// was removed before. Such a key could have the administrator give up good nodes.
-    fn believed(&self) -> Result<Option<(u64, Mark)>> {
-        let objects = &self.repository.objects;
-        for (generation, name) in &self.listed {
-            let address = Address::new(ObjectKind::Mark, self.store, *generation);
-            let signed = objects.get_signed(name, address);
-            match signed.and_then(|(plain, by)| Ok((Mark::decode(&plain)?, by))) {
-                Ok((mark, by))
-                    if by.may_remove
-                        && by.reaches(self.store, *generation).is_ok()
-                        && *generation <= GENERATION_MAX =>
-                {
-                    return Ok(Some((*generation, mark)));
-                }
-                Ok(_) => {}
-                Err(error) if is_damage(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
+    pub fn newest(&self) -> u64 {
+        self.newest.map_or(0, |(generation, _)| generation)
     }
 
     /// The generation that series rely on, if the node does not have that head, or another one under
     /// its number: what was stored there since is lost. 0 if it has it. `newest` is the node's
     /// newest head, read after the marks were listed.
     pub fn lost(&self, newest: Option<&Head>) -> Result<u64> {
-        let Some((generation, mark)) = self.believed()? else { return Ok(0) };
+        let Some((generation, mark)) = self.newest else { return Ok(0) };
         let newest = newest.map_or((0, [0; 16]), |head| (head.generation, head.writer));
         if newest == (generation, mark.writer) || is_old(generation, newest.0) {
             return Ok(0);
@@ -136,8 +114,7 @@ impl<'r> Marks<'r> {
         let put = || objects.put_pieces(&name, address.kind, &[object.clone().into()]).map(drop);
         match put() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                if Self::list(self.repository, self.number)?.believed()? == Some((generation, mark))
-                {
+                if Self::list(self.repository, self.number)?.newest == Some((generation, mark)) {
                     objects.storage.settle(&key(&name)?)?;
                 } else {
                     // It is damaged, or somebody has put it there who may not.
@@ -173,6 +150,34 @@ impl<'r> Marks<'r> {
     }
 }
 
+/// The newest of these marks of a node that counts.
+///
+/// One that can't be read does not count, nor one that a key has signed that may not remove, or was
+/// removed before. Such a key could have the administrator give up good nodes.
+fn believed(
+    repository: &Repository,
+    store: SeriesId,
+    listed: &[(u64, String)],
+) -> Result<Option<(u64, Mark)>> {
+    for (generation, name) in listed {
+        let address = Address::new(ObjectKind::Mark, store, *generation);
+        let signed = repository.objects.get_signed(name, address);
+        match signed.and_then(|(plain, by)| Ok((Mark::decode(&plain)?, by))) {
+            Ok((mark, by))
+                if by.may_remove
+                    && by.reaches(store, *generation).is_ok()
+                    && *generation <= GENERATION_MAX =>
+            {
+                return Ok(Some((*generation, mark)));
+            }
+            Ok(_) => {}
+            Err(error) if is_damage(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
 /// Raises the marks of nodes to what a head that is committed next may rely on.
 ///
 /// Call it when all that the head refers to is registered. A key that may not remove does nothing:
@@ -192,7 +197,7 @@ pub fn raise_one(repository: &Repository, number: u16) -> Result<()> {
     let objects = &repository.objects;
     // Its writer may have died before it was durable, and the power may still fail.
     settle_head(objects, (marks.store, head.generation), &head.name)?;
-    if marks.believed()? != Some((head.generation, Mark { writer: head.writer })) {
+    if marks.newest != Some((head.generation, Mark { writer: head.writer })) {
         return marks.put(&head);
     }
     // Whoever wrote it may have died before every place had it.

@@ -182,7 +182,7 @@ impl Repository {
         let seen = self.heads(&[])?.iter().map(|head| head.seen(number)).max().unwrap_or(0);
         let empty = Head::empty(self.store(number).id, DEFAULT_DOMAIN, &store_name(number));
         // A host may have written any number into its head.
-        let marked = Marks::list(self, number)?.newest()?;
+        let marked = Marks::list(self, number)?.newest();
         let newest = seen.max(generation).max(marked).saturating_add(UNSEEN);
         let mut head = Head { generation: newest.min(heads::GENERATION_MAX - 2), ..empty };
         let (objects, authority) = (&self.objects, self.required_authority()?);

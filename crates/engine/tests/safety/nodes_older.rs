@@ -143,8 +143,7 @@ fn a_mark_that_does_not_count_is_replaced() {
     kit::backup(&repository, "a", &image).unwrap();
     let name = forger::all_names(&storage, &format!("main/{}", names::MARKS)).remove(0);
     forger::replace(&storage, &name, &[7; 150]);
-    let marks =
-        || silt_runs::marks::Marks::list(&repository, FIRST_NODE).unwrap().newest().unwrap();
+    let marks = || silt_runs::marks::Marks::list(&repository, FIRST_NODE).unwrap().newest();
     assert_eq!(marks(), 0);
     kit::backup(&repository, "a", &image).unwrap();
     assert_eq!(marks(), repository.store_generation(FIRST_NODE).unwrap());
