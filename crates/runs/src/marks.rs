@@ -52,8 +52,11 @@ impl<'r> Marks<'r> {
         if newest == (generation, mark.writer) || is_old(generation, newest.0) {
             return Ok(0);
         }
-        let name = Numbered::Head.name(self.store, generation);
-        match heads::judge(&self.repository.objects, self.store, &name) {
+        let (objects, name) =
+            (&self.repository.objects, Numbered::Head.name(self.store, generation));
+        // A cache may have it still.
+        objects.storage.forget(&key(&name)?);
+        match heads::judge(objects, self.store, &name) {
             Ok(Reading::Good(head, _)) if head.writer == mark.writer => Ok(0),
             Ok(Reading::Good(..)) => Ok(generation),
             Ok(Reading::Refused(error)) => Err(error.context("the newest marked head")),

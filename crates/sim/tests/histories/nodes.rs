@@ -254,6 +254,13 @@ fn a_head_is_durable_before_series_rely_on_it() {
     }
 }
 
+/// A process that stays open has the head in its cache that the node has lost.
+#[test]
+fn a_head_in_a_cache_does_not_make_a_node_whole() {
+    let outcome = play(&Plan::draw_with_nodes(1_020_016_777), true);
+    assert!(outcome.violations.is_empty(), "{:#?}", outcome.violations);
+}
+
 /// A move is interrupted, and another one leads elsewhere. The place that was being filled is then
 /// that of a new node.
 #[test]
