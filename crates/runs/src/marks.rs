@@ -43,9 +43,9 @@ impl<'r> Marks<'r> {
         self.newest.map_or(0, |(generation, _)| generation)
     }
 
-    /// The generation that series rely on, if the node does not have that head, or another one under
-    /// its number: what was stored there since is lost. 0 if it has it. `newest` is the node's
-    /// newest head, read after the marks were listed.
+    /// The generation that series rely on, if the node does not have that head, or has another one
+    /// under its number: what was stored there since is lost. 0 if it has it. `newest` is the
+    /// node's newest head, read after the marks were listed.
     pub fn lost(&self, newest: Option<&Head>) -> Result<u64> {
         let Some((generation, mark)) = self.newest else { return Ok(0) };
         let newest = newest.map_or((0, [0; 16]), |head| (head.generation, head.writer));

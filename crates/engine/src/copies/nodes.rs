@@ -98,10 +98,10 @@ impl Repository {
     /// same call continues.
     ///
     /// Fails with `Denied` if the node has chunks, or a snapshot refers to some that it does not
-    /// have any more; with `Corrupt` if it is an older copy. `is_lost` gives up those that can't be reached, or are lost because the node
-    /// has an older state than series know: snapshots that need them are damaged from then on, and
-    /// the next backups store again what they need. Without it, this fails also if the node can't
-    /// be reached.
+    /// have any more; with `Corrupt` if it is an older copy. `is_lost` gives up those that can't be
+    /// reached, or are lost because the node has an older state than series know: snapshots that
+    /// need them are damaged from then on, and the next backups store again what they need. Without
+    /// it, this fails also if the node can't be reached.
     pub fn remove_node(
         self,
         here: &str,
