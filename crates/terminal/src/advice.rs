@@ -50,8 +50,8 @@ fn fixed_text(advice: &Advice) -> Option<&'static str> {
              dropped with `silt copies remove`, a node that is lost with `silt node remove --lost`"
         }
         Advice::ReplaceNode => {
-            "bring its newer state back, or give it up with `silt node remove --lost` once you need no \
-             snapshot that is in it: backups store again what they need"
+            "bring its newer state back, or give it up with `silt node remove --lost` once nothing \
+             in it is needed: backups store again what they need"
         }
         Advice::AddKeyForSeries => "make a key for it with `silt key add --series`",
         Advice::ReplicateForeign => {
